@@ -12,6 +12,7 @@ use crate::node_time;
 use crate::rules::costly::in_a_line;
 use crate::rules::failing::GIVES_UP_EARLY;
 use crate::rules::lock::{BY_DESIGN, ENGINES};
+use crate::rules::plan::UNSURE;
 use crate::rules::statement::{OWN_LIMIT, compiled_share};
 use crate::rules::waste::DEAD_ROWS;
 use crate::units;
@@ -213,7 +214,9 @@ fn cost(case: &Case, finding: &mut Finding) {
         ));
     }
     let saved = SAVED.iter().find(|(rule, _, _)| *rule == finding.rule);
-    finding.benefit = saved.map(|(_, least, most)| Benefit { least: impact * least, most: impact * most });
+    let is_unsure = finding.numbers.contains_key(UNSURE);
+    let at_least = |least: f64| if is_unsure { 0.0 } else { impact * least };
+    finding.benefit = saved.map(|(_, least, most)| Benefit { least: at_least(*least), most: impact * most });
     let most = match impact {
         share if share < NOTE_SHARE_MAX => Severity::Note,
         share if share < LOW_SHARE_MAX => Severity::Low,

@@ -39,6 +39,7 @@ pub(super) use index::{BYTES_PER_ENTRY, Proposal, is_of, proposal, with_proposal
 pub(super) use pattern::{Advice, of_text as pattern_of_text};
 pub(super) use tree::{below, inputs, number};
 pub(super) use unusable::pattern_of;
+pub(crate) use wanted::UNSURE;
 pub(super) use wanted::{HOW_MANY_FIT, Wanted, is_unknown_by_text, wanted};
 
 /// A plan is made only of a statement that was counted, or that sessions were seen at work with.
@@ -256,6 +257,9 @@ const PARTITIONS_MIN: f64 = 8.0;
 const JIT_OF_STATEMENT_MIN: f64 = 0.3;
 /// Compilation, of the session time, from which on PLAN-03 speaks.
 const JIT_SHARE: f64 = 0.1;
+
+/// A condition that keeps more of the rows gains little by an index.
+const KEPT_SHARE_MAX: f64 = 0.1;
 
 /// A statement with its last plan.
 pub(super) struct Planned<'a> {

@@ -197,7 +197,9 @@ fn claim(case: &Case, found: &Secured<'_>) -> Claim {
         .with(advice::held_back(statement), Claim::because)
         .lacking("the policy's own work: EXPLAIN (ANALYZE, BUFFERS) as the role of the application shows it; superusers, the owner and roles with BYPASSRLS \
             get a plan without policies")
-        .with(is_unsure.then_some(super::plan::HOW_MANY_FIT), Claim::lacking)
+        .with(is_unsure.then_some(super::plan::HOW_MANY_FIT), |claim, lack| {
+            claim.lacking(lack).number(super::plan::UNSURE, 1.0)
+        })
         .remedy(advice::text(found), &commands)
 }
 

@@ -1,7 +1,7 @@
 //! PLAN-84 and PLAN-85: what each execution makes anew, although it could be kept: columns that are computed when they are read, and the list of NOT IN.
 
 use super::index::indexes;
-use super::wanted::HOW_MANY_FIT;
+use super::wanted::{HOW_MANY_FIT, UNSURE};
 use super::{NEEDS, Planned, below, judge, number, severity};
 use crate::case::{Case, Thing};
 use crate::rule::Need::Field;
@@ -124,7 +124,7 @@ fn of_virtual(
         .because(format!("the statement: {}", in_a_line(statement)))
         .because(format!("column {} is generated as {expression}, without STORED, which is the default from PostgreSQL 18 on", plain(column, NAME_CHARS)))
         .not("an index on the column that is not used: the server refuses indexes on virtual columns")
-        .with(aggregates.then_some(HOW_MANY_FIT), Claim::lacking)
+        .with(aggregates.then_some(HOW_MANY_FIT), |claim, lack| claim.lacking(lack).number(UNSURE, 1.0))
         .remedy(
             format!(
                 "create a {what}index on the expression itself, which conditions on the column then use; or make the column STORED, so that it is computed \

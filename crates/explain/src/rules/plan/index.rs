@@ -1,7 +1,7 @@
 //! Sequential scans whose condition has no index, or one that it cannot use.
 
-use super::wanted::{HOW_MANY_FIT, Wanted, wanted};
-use super::{Planned, SHARE_MIN, otherwise, planned, scans, severity};
+use super::wanted::{HOW_MANY_FIT, UNSURE, Wanted, wanted};
+use super::{KEPT_SHARE_MAX, Planned, SHARE_MIN, otherwise, planned, scans, severity};
 use crate::case::{Case, Thing};
 use crate::rule::{Answer, Claim};
 use crate::rules::statement::compiled_share;
@@ -11,8 +11,6 @@ use record::statement::{self, Condition, Use};
 
 /// A smaller table is scanned rightly.
 const ROWS_MIN: f64 = 1_000.0;
-/// A condition that keeps more of the rows gains little by an index.
-pub(super) const KEPT_SHARE_MAX: f64 = 0.1;
 /// Of the time of a statement, that of its compilation.
 const COMPILED_MAX: f64 = 0.6;
 /// An index that was tried and does not make the plan cheaper than this is not proposed.
@@ -262,7 +260,7 @@ pub(super) fn missing(case: &Case) -> Answer {
         }
         let level = if proposal.costs.is_some() { Level::WhatIf } else { Level::CoOccurrence };
         let is_unknown = wanted(&planned, &proposal.relation) == Wanted::Unknown;
-        let most = if is_unknown { Severity::Medium } else { Severity::High };
+        let most = if is_unknown { Severity::Low } else { Severity::High };
         let text = format!(
             "a statement that takes {} of the session time scans {} rows of {} for {}: no index begins with {}",
             planned.share(),
@@ -278,7 +276,7 @@ pub(super) fn missing(case: &Case) -> Answer {
             .claim(case, level, severity(planned.statement.share).min(most), text)
             .number("rows_of_table", proposal.rows)
             .number("rows_planned", proposal.kept);
-        let claim = if is_unknown { claim.lacking(HOW_MANY_FIT) } else { claim };
+        let claim = if is_unknown { claim.lacking(HOW_MANY_FIT).number(UNSURE, 1.0) } else { claim };
         claims.push(with_proposal(claim, &proposal));
     }
     Answer::of(claims, || "sequential scans in the plans of statements that take the time".to_string())

@@ -1,8 +1,7 @@
 //! How many of the rows that a scan reads its statement needs. An aggregate returns one row for many, and the server counts only those that leave the
 //! statement: what fits a condition below `count(*)` or GROUP BY is in the planner's estimate alone, and for a range between unknown values that is a guess.
 
-use super::index::KEPT_SHARE_MAX;
-use super::{Planned, skew};
+use super::{KEPT_SHARE_MAX, Planned, skew};
 use crate::case::Thing;
 use record::statement::{self, Condition, Use};
 
@@ -14,6 +13,9 @@ const PROCESSES: f64 = 2.4;
 const AGGREGATES: [&str; 2] = ["Aggregate", "Group"];
 /// By how much the most frequent value is above the average one where rare ones may be what is searched for.
 const UNEVEN: f64 = 2.0;
+
+/// The number of a finding whose remedy may save nothing, because how many rows fit is not known.
+pub(crate) const UNSURE: &str = "rows_not_known";
 
 /// What would prove more about such a scan.
 pub(in crate::rules) const HOW_MANY_FIT: &str = "how many rows fit the condition: an aggregate takes them, and no counter has them; SELECT count(*) with the \
@@ -108,7 +110,7 @@ mod tests {
             "((ms >= $1) AND (ms <= $2))",
             "(name ~~ $1)",
             "(lower(name) = $1)",
-            "public.can_see(team)",
+            "public.can_see(branch)",
             "(NOT (hashed SubPlan 1))",
         ] {
             assert!(guessed(unknown), "{unknown}");

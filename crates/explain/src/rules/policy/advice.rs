@@ -18,7 +18,7 @@ const VOLATILE: &str = "it takes no column of the row, so one value serves for a
     (SELECT f()) in the policy; both let an index on the column be searched for it, and the second one is computed once also where rows are scanned";
 const SUBQUERY: &str = "let the policy compare a column with keys that are found once: column = ANY (ARRAY(SELECT ...)) with a query that names no column of \
     the row, and an index on that column; IN (SELECT ...) and EXISTS are checked row by row. For keys that stay the same in a transaction, let the \
-    application set them (SET LOCAL app.team = ...), and the policy compare with current_setting()";
+    application set them (SET LOCAL app.branch = ...), and the policy compare with current_setting()";
 const CONSTANT: &str = "create an index on the column that the policy compares: its function is then called once for the search; write (SELECT f()) in the \
     policy besides, so that scans call it once, too";
 const VALUE: &str = "create an index on the column that the policy compares: each statement on the table gets that condition, also where its own text has \

@@ -190,21 +190,21 @@ mod tests {
     #[test]
     fn what_a_policy_does_for_each_row_is_read_from_its_condition() {
         for (condition, volatility, kind, column) in [
-            ("app.f(team_id)", "STABLE", Kind::OfColumn, Some("team_id")),
-            ("app.f('***'::text, (note.team_id)::bigint)", "IMMUTABLE", Kind::OfColumn, Some("team_id")),
-            ("( SELECT app.f(note.team_id) AS f)", "STABLE", Kind::OfColumn, Some("team_id")),
+            ("app.f(branch_id)", "STABLE", Kind::OfColumn, Some("branch_id")),
+            ("app.f('***'::text, (note.branch_id)::bigint)", "IMMUTABLE", Kind::OfColumn, Some("branch_id")),
+            ("( SELECT app.f(note.branch_id) AS f)", "STABLE", Kind::OfColumn, Some("branch_id")),
             ("(tenant_id = app.f())", "VOLATILE", Kind::Volatile, Some("tenant_id")),
             ("(tenant_id = app.f('***'::character varying))", "STABLE", Kind::Constant, Some("tenant_id")),
             ("(tenant_id = ( SELECT app.f() AS f))", "VOLATILE", Kind::Value, Some("tenant_id")),
             ("(tenant_id = (current_setting('***'::text))::integer)", "", Kind::Value, Some("tenant_id")),
             (
-                "(EXISTS ( SELECT 1\\n FROM app.member m\\n WHERE (m.team = note.team_id)))",
+                "(EXISTS ( SELECT 1\\n FROM app.member m\\n WHERE (m.branch = note.branch_id)))",
                 "",
                 Kind::Subquery,
                 None,
             ),
-            ("(team_id IN ( SELECT m.team\\n FROM app.member m))", "", Kind::Subquery, None),
-            ("(app.other_f(team_id) AND open)", "", Kind::Value, None),
+            ("(branch_id IN ( SELECT m.branch\\n FROM app.member m))", "", Kind::Subquery, None),
+            ("(app.other_f(branch_id) AND open)", "", Kind::Value, None),
         ] {
             let policy = policy(&condition.replace("\\n", "\n"), volatility);
             let work = of(&policy);
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn a_condition_that_is_cut_or_hostile_is_no_call() {
-        for condition in ["app.f(team", "app.f('", "app.f", "app.f(\"", ")app.f("] {
+        for condition in ["app.f(branch", "app.f('", "app.f", "app.f(\"", ")app.f("] {
             assert_eq!(of(&policy(condition, "VOLATILE")).kind, Kind::Value, "{condition}");
         }
         assert_eq!(column_of("1, '***', $1, true, ARRAY[2]"), None);

@@ -332,7 +332,11 @@ impl Scan<'_> {
         // What it reads is then not most of its time.
         let spills = statement.temp_bytes.is_some_and(|bytes| bytes >= SPILL_BYTES_MIN);
         Claim::new(
-            if spills || self.is_unknown { Severity::Medium } else { severity(statement.share) },
+            match self.is_unknown {
+                true => Severity::Low,
+                false if spills => Severity::Medium,
+                false => severity(statement.share),
+            },
             Level::DiscriminatingCounter,
             format!(
                 "{}: {} of the session time is one statement that reads {} rows of {relation} {}, {} times a second{}",
@@ -361,7 +365,9 @@ impl Scan<'_> {
             units::short(self.blocks)
         ))
         .with((!self.is_named).then_some(NOT_NAMED), Claim::because)
-        .with(self.is_unknown.then_some(plan::HOW_MANY_FIT), Claim::lacking)
+        .with(self.is_unknown.then_some(plan::HOW_MANY_FIT), |claim, lack| {
+            claim.lacking(lack).number(plan::UNSURE, 1.0)
+        })
         .not("a table too small for an index: a scan reads 1,000 rows or more")
     }
 }

@@ -3,7 +3,7 @@
 
 use super::inside::NAMES_MAX;
 use super::{Batch, Failed, Link, Node, Tick, flag, list, text};
-use crate::collect::{Collect, With};
+use crate::collect::Collect;
 use connect::sql::literal;
 use record::statement::mask;
 use record::watched::VIRTUAL_COLUMN;
@@ -106,11 +106,11 @@ mod tests {
 
     #[test]
     fn a_policy_has_its_functions_and_no_constants() {
-        let row = json!({"relation": "app.note", "name": "mine", "command": "SELECT", "roles": null, "exempt": ["postgres"],
-            "condition": "((kind <> 'secret'::text) AND app.can_see(team))", "functions": [{"name": "app.can_see",
+        let row = json!({"name": "mine", "relation": "app.note", "command": "ALL", "roles": null, "exempt": ["postgres"],
+            "condition": "((kind <> 'secret'::text) AND app.can_see(branch))", "functions": [{"name": "app.can_see",
             "signature": "app.can_see(integer)", "language": "plpgsql", "volatility": "STABLE", "leakproof": false}]});
         let found = policy(&row);
-        assert_eq!(found.condition, "((kind <> '***'::text) AND app.can_see(team))");
+        assert_eq!(found.condition, "((kind <> '***'::text) AND app.can_see(branch))");
         assert_eq!((found.roles.len(), found.exempt.as_slice()), (0, ["postgres".to_string()].as_slice()));
         assert_eq!(found.functions[0].signature, "app.can_see(integer)");
         assert!(question(&["it's".to_string()]).contains("in ('it''s')"));
