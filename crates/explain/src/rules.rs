@@ -39,7 +39,7 @@ mod paging;
 mod paste;
 mod peculiar;
 mod pieces;
-mod plan;
+pub(crate) mod plan;
 mod policy;
 mod poll;
 mod pool;

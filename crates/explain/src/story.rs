@@ -9,14 +9,17 @@ mod slices;
 
 use crate::case::Case;
 use crate::node_time;
+use crate::rules::costly::in_a_line;
 use crate::rules::failing::GIVES_UP_EARLY;
 use crate::rules::generator::deadlock::OVER_NODES;
 use crate::rules::lock::{BY_DESIGN, ENGINES};
-use crate::rules::statement::OWN_LIMIT;
+use crate::rules::plan::UNSURE;
+use crate::rules::statement::{OWN_LIMIT, compiled_share};
 use crate::rules::waste::DEAD_ROWS;
 use crate::units;
 use causes::CAUSES;
 use record::Findings;
+use record::escape::ascii;
 use record::finding::{Benefit, Finding, GENERAL, Health, Severity, Uncovered};
 use record::watched::{MORE_THAN_READ, Missing};
 use slices::SLICES;
@@ -104,6 +107,8 @@ const SAVED: &[(&str, f64, f64)] = &[
     ("PLAN-65", 0.5, 1.0),
     ("PLAN-66", 0.5, 1.0),
     ("PLAN-67", 0.5, 1.0),
+    ("PLAN-84", 0.5, 1.0),
+    ("PLAN-85", 0.2, 0.95),
     ("TXN-15", 0.2, 0.9),
     ("LCK-09", 0.5, 1.0),
     ("LWL-08", 0.5, 1.0),
@@ -160,6 +165,9 @@ const SAVED: &[(&str, f64, f64)] = &[
     ("VAC-08", 0.5, 1.0),
 ];
 
+/// Rules about compilation itself. What the remedies of all others save of a statement's time is only the rest of it.
+const OF_COMPILATION: [&str; 3] = ["CFG-01", "PLAN-03", "PLAN-17"];
+
 /// Causes on one node whose symptoms show on others: a standby's on its primary, that of a node which is away on the rest of its cluster.
 const SEEN_ELSEWHERE: [&str; 3] = ["REP-10", "REP-12", "REP-13"];
 
@@ -202,9 +210,20 @@ fn cost(case: &Case, finding: &mut Finding) {
     if is_of_little_time(case, finding) {
         finding.severity = finding.severity.min(Severity::Low);
     }
-    let Some(impact) = finding.impact else { return };
+    let Some(whole) = finding.impact else { return };
+    let compiled = compiled_share_of(case, finding).min(whole);
+    let impact = whole - compiled;
+    if compiled > 0.0 {
+        finding.impact = Some(impact);
+        finding.evidence.push(format!(
+            "compilation is {} of the session time in this statement (PLAN-03): no other plan takes that away, so it is not counted here",
+            units::percent(compiled)
+        ));
+    }
     let saved = SAVED.iter().find(|(rule, _, _)| *rule == finding.rule);
-    finding.benefit = saved.map(|(_, least, most)| Benefit { least: impact * least, most: impact * most });
+    let is_unsure = finding.numbers.contains_key(UNSURE);
+    let at_least = |least: f64| if is_unsure { 0.0 } else { impact * least };
+    finding.benefit = saved.map(|(_, least, most)| Benefit { least: at_least(*least), most: impact * most });
     let most = match impact {
         share if share < NOTE_SHARE_MAX => Severity::Note,
         share if share < LOW_SHARE_MAX => Severity::Low,
@@ -212,6 +231,18 @@ fn cost(case: &Case, finding: &mut Finding) {
         _ => Severity::High,
     };
     finding.severity = finding.severity.min(most);
+}
+
+/// The share of the session time in compilation of the statement that a finding is about.
+fn compiled_share_of(case: &Case, finding: &Finding) -> f64 {
+    if OF_COMPILATION.contains(&finding.rule.as_str()) {
+        return 0.0;
+    }
+    let Some(text) = statement_of(finding).map(ascii) else { return 0.0 };
+    let of_node = node_time::all(case).iter().filter(|time| finding.node.as_ref() == Some(&time.node));
+    let statement =
+        of_node.flat_map(|time| &time.statements).find(|statement| ascii(&in_a_line(statement)) == text);
+    statement.map_or(0.0, compiled_share)
 }
 
 fn impact(case: &Case, finding: &Finding) -> Option<f64> {
@@ -380,9 +411,11 @@ fn is_its(cause: &Finding, symptom: &Finding) -> bool {
         ("REP-13", "LCK-01") => only_with(ENGINES),
         // Rows before the page, and what a policy asks of each row, are what the walk touches.
         // So are those that have a partner.
-        ("PLAN-58" | "PLAN-65" | "PLAN-67" | "PLAN-70" | "PLAN-73" | "PLAN-74" | "PLAN-77", "PLAN-27") => {
-            true
-        }
+        (
+            "PLAN-58" | "PLAN-65" | "PLAN-67" | "PLAN-70" | "PLAN-73" | "PLAN-74" | "PLAN-77" | "PLAN-84"
+            | "PLAN-85",
+            "PLAN-27",
+        ) => true,
         (_, "PLAN-27") => only_with(DEAD_ROWS),
         // A statement that is planned poorly for its price lacks no index.
         ("CFG-01", "PLAN-01") => cause.numbers.contains_key("blocks_per_call"),

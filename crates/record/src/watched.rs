@@ -61,6 +61,7 @@ pub mod cost;
 mod database;
 mod machine;
 mod plans;
+pub mod policy;
 mod relations;
 
 pub use cost::Cost;
@@ -95,6 +96,9 @@ pub const EVENT_TRIGGER: &str = "event_trigger";
 pub const PECULIAR: &str = "peculiar";
 /// Topic of columns of type json, and of character(n) from 50 characters on, of a table that statements name: `name type`, separated by `; `.
 pub const COLUMN_KINDS: &str = "column_kinds";
+/// Topic of columns that are computed whenever they are read (PostgreSQL 18, generated without STORED): the name is that of the table, as the server quotes it,
+/// a blank, and that of the column; the value is the expression without constants.
+pub const VIRTUAL_COLUMN: &str = "virtual_column";
 /// Topic of a temporary table that statements name: its live rows and its dead ones by the counters, and the bytes of its file.
 pub const TEMPORARY: &str = "temporary";
 /// In such a value: a partitioned table without statistics of its own. Autovacuum analyses partitions only.

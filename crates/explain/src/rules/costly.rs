@@ -142,14 +142,8 @@ fn reads(case: &Case, node: &str, statement: &StatementTime, table: &Thing<'_>) 
     names_table(statement, relation) || names_whole(statement, table) || in_plan()
 }
 
-/// Whether other statements that read a table may be those that scan it so often: each touches enough blocks to read all of its rows.
-fn is_scanned_by_others(
-    case: &Case,
-    node: &str,
-    statement: &StatementTime,
-    table: &Thing<'_>,
-    scans_per_s: f64,
-) -> bool {
+/// Executions a second of other statements that read a table and may be those that scan it: each touches enough blocks to read all of its rows.
+fn calls_of_others(case: &Case, node: &str, statement: &StatementTime, table: &Thing<'_>) -> f64 {
     let (scans, rows) = (table.lines.sum("seq_scans"), table.lines.sum("seq_rows"));
     let blocks = rows.unwrap_or(0.0) / scans.unwrap_or(0.0).max(1.0) / ROWS_OF_BLOCK_MAX;
     let times = node_time::all(case).iter().filter(|time| time.node == node);
@@ -158,7 +152,7 @@ fn is_scanned_by_others(
         let is_known = other.query_id != statement.query_id && !other.text.is_empty();
         is_known && other.blocks.is_none_or(|touched| touched >= blocks) && reads(case, node, other, table)
     });
-    others.filter_map(|other| other.calls_per_s).sum::<f64>() >= scans_per_s * SCANS_PER_CALL_MIN
+    others.filter_map(|other| other.calls_per_s).sum()
 }
 
 /// A table of the statement's database that is scanned about as often as the statement runs, and the rows of a scan. One that the statement reads by its
@@ -173,20 +167,42 @@ pub(super) fn scanned<'a>(
         let same = table.lines.word("database") == statement.database || statement.database.is_empty();
         let (scans, rows) = (table.lines.sum("seq_scans")?, table.lines.sum("seq_rows")?);
         let per_s = table.lines.rate("seq_scans")?;
-        // Each parallel worker counts a scan of its own: rows for each execution are the table's figure.
-        let each = (rows / scans.max(1.0)) * (per_s / calls_per_s).max(1.0);
-        let fits = same && each >= SCAN_ROWS_MIN && per_s >= calls_per_s * SCANS_PER_CALL_MIN;
+        let fits = same && per_s >= calls_per_s * SCANS_PER_CALL_MIN;
+        // Each parallel worker counts a scan of its own: rows for each execution are the table's figure. Statements that read the same table share its scans.
+        let all_calls = calls_per_s + if fits { calls_of_others(case, node, statement, &table) } else { 0.0 };
+        let each = (rows / scans.max(1.0)) * (per_s / all_calls).max(1.0);
+        let fits = fits && each >= SCAN_ROWS_MIN;
         fits.then_some((table, each, per_s))
     });
     let (own, foreign): (Vec<_>, Vec<_>) =
         scans.partition(|(table, _, _)| reads(case, node, statement, table));
     let is_possible = |(table, _, per_s): &(Thing<'a>, f64, f64)| {
-        !is_scanned_by_others(case, node, statement, table, *per_s)
+        calls_of_others(case, node, statement, table) < per_s * SCANS_PER_CALL_MIN
     };
     let most = |left: &(Thing<'a>, f64, f64), right: &(Thing<'a>, f64, f64)| {
         (left.1 * left.2).total_cmp(&(right.1 * right.2))
     };
     own.into_iter().max_by(most).or_else(|| foreign.into_iter().filter(is_possible).max_by(most))
+}
+
+/// Rows of a table that an execution reads: those of all scans, shared out to the statements that name the table by their time.
+pub(super) fn rows_read(
+    case: &Case,
+    time: &NodeTime,
+    statement: &StatementTime,
+    relation: &str,
+) -> Option<f64> {
+    let is_it = |table: &Thing<'_>| {
+        let is_there = statement.database.is_empty() || table.lines.word("database") == statement.database;
+        is_there && [table.lines.word("relation"), table.lines.word("partition_of")].contains(&relation)
+    };
+    let tables = case.at("table", &time.node).filter(is_it);
+    let read: f64 = tables
+        .flat_map(|table| ["seq_rows", "index_rows"].map(|field| table.lines.rate(field).unwrap_or(0.0)))
+        .sum();
+    let all: f64 = time.statements.iter().filter(|one| names_table(one, relation)).map(|one| one.share).sum();
+    let calls = statement.calls_per_s.filter(|calls| *calls > 0.0)?;
+    Some(read * statement.share / all.max(statement.share) / calls)
 }
 
 /// Executions a second, and blocks of each, of a statement that touches many for few rows.

@@ -1,6 +1,7 @@
 //! PLAN-10 to PLAN-28: what the server's plans show of the statements that take the time of a node, and what a change would make of them. The
 //! plans are made by `watch` without running the statements (docs/watch.md); what the planner expects is compared with what `pg_stat_statements` counted.
 
+mod anew;
 mod aside;
 mod computed;
 mod declared;
@@ -21,6 +22,7 @@ mod step;
 mod surplus;
 mod tree;
 mod unusable;
+mod wanted;
 
 use super::costly::{busy, in_a_line, scanned, scans, severity};
 use super::paste::literal;
@@ -33,17 +35,19 @@ use record::statement;
 
 pub(super) use aside::is_explained;
 pub(super) use hidden::{does_more, is_for_workers};
-pub(super) use index::{BYTES_PER_ENTRY, Proposal, is_of, keeps_most, proposal, with_proposal};
+pub(super) use index::{BYTES_PER_ENTRY, Proposal, is_of, proposal, with_proposal};
 pub(super) use pattern::{Advice, of_text as pattern_of_text};
 pub(super) use tree::{below, inputs, number};
 pub(super) use unusable::pattern_of;
+pub(crate) use wanted::UNSURE;
+pub(super) use wanted::{HOW_MANY_FIT, Wanted, is_unknown_by_text, wanted};
 
 /// A plan is made only of a statement that was counted, or that sessions were seen at work with.
 const NEEDS: &[Need] = &[Field("plan", "cost_total"), Field("server", "sessions_active")];
 const USE_PLANS: &[&str] = &["https://www.postgresql.org/docs/current/using-explain.html"];
 
 /// The rules about plans, by their modules.
-pub(super) const ALL: [&[Rule]; 8] = [
+pub(super) const ALL: [&[Rule]; 9] = [
     RULES,
     declared::RULES,
     narrow::RULES,
@@ -52,6 +56,7 @@ pub(super) const ALL: [&[Rule]; 8] = [
     fit::RULES,
     each::RULES,
     skip::RULES,
+    anew::RULES,
 ];
 
 /// What a rule sees in a plan.
@@ -135,7 +140,7 @@ const RULES: &[Rule] = &[
         title: "another setting gives a cheaper plan",
         needs: &[Field("plan", "cost_total"), Field("what_if", "cost_before")],
         limits: "`watch --what-if`: half of the planner's cost or less (ours)",
-        judge: settings,
+        judge: settings::cheaper,
         links: &["https://www.postgresql.org/docs/current/runtime-config-query.html"],
     },
     Rule {
@@ -252,8 +257,9 @@ const PARTITIONS_MIN: f64 = 8.0;
 const JIT_OF_STATEMENT_MIN: f64 = 0.3;
 /// Compilation, of the session time, from which on PLAN-03 speaks.
 const JIT_SHARE: f64 = 0.1;
-/// A cheaper plan.
-const CHEAPER_FACTOR: f64 = 0.5;
+
+/// A condition that keeps more of the rows gains little by an index.
+const KEPT_SHARE_MAX: f64 = 0.1;
 
 /// A statement with its last plan.
 pub(super) struct Planned<'a> {
@@ -561,39 +567,4 @@ fn changed(case: &Case) -> Answer {
         );
     }
     Answer::of(claims, || "plans at the beginning and at the end".to_string())
-}
-
-fn settings(case: &Case) -> Answer {
-    let mut claims = vec![];
-    for trial in case.things("what_if").filter(|trial| trial.lines.word("kind") == "setting") {
-        let (Some(before), Some(after)) = (trial.lines.last("cost_before"), trial.lines.last("cost_after"))
-        else {
-            continue;
-        };
-        if after > before * CHEAPER_FACTOR || before < ROWS_MIN {
-            continue;
-        }
-        let (change, id) = (trial.lines.word("change"), trial.lines.word("query_id"));
-        claims.push(
-            Claim::new(
-                Severity::Low,
-                Level::WhatIf,
-                format!(
-                    "{}: with {} the planner's cost of statement {id} falls from {} to {}",
-                    trial.place,
-                    change.trim_end_matches(';'),
-                    units::short(before),
-                    units::short(after)
-                ),
-            )
-            .on_node(trial.place)
-            .during(case.one("server", trial.place).map(|server| server.ticks.window()))
-            .number("cost_before", before)
-            .number("cost_after", after)
-            .because("EXPLAIN with this setting in the session of watch; nothing was run")
-            .lacking("the time of an execution: costs are estimates")
-            .remedy("try it in one session with EXPLAIN (ANALYZE) before it is set for a role", &[change]),
-        );
-    }
-    Answer::of(claims, || "settings that were tried by EXPLAIN".to_string())
 }

@@ -222,7 +222,7 @@ fn churn(case: &Case) -> Answer {
 }
 
 /// The share of the session time in compilation of a statement; 0 if that is little of its own time.
-pub(in crate::rules) fn compiled_share(statement: &StatementTime) -> f64 {
+pub(crate) fn compiled_share(statement: &StatementTime) -> f64 {
     let (Some(jit_ms), Some(mean_ms)) = (statement.jit_ms, statement.mean_ms) else { return 0.0 };
     let of_statement = (jit_ms / mean_ms.max(f64::MIN_POSITIVE)).min(1.0);
     if of_statement < JIT_OF_STATEMENT_MIN { 0.0 } else { statement.share * of_statement }

@@ -8,15 +8,16 @@ use crate::node_time;
 use crate::rule::Need::Field;
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
-use record::finding::{Level, NodeTime, StatementTime};
-use record::statement::{self, Verb};
+use record::finding::{Level, NodeTime, Severity, StatementTime};
+use record::statement::{self, Use, Verb};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "TXN-12",
         title: "a statement changes all rows of a table, or thousands, again and again",
         needs: &[Field("statement", "calls"), Field("server", "sessions_active")],
-        limits: "20 % of the session time in an UPDATE or DELETE that changes 1,000 rows, once in 5 s or more without WHERE, twice a second with it (ours)",
+        limits: "20 % of the session time in an UPDATE or DELETE that changes 1,000 rows, once in 5 s or more without WHERE, twice a second with it; low with \
+            WHERE, unless it shifts the column by which it finds its rows (ours)",
         judge: all_rows,
         links: &["https://www.postgresql.org/docs/current/sql-update.html"],
     },
@@ -120,12 +121,19 @@ const NOT_ALL_ROWS: &str = "change only rows that become different (WHERE column
     in a table \
     of its own; TRUNCATE instead of DELETE of everything";
 const FEWER_ROWS: &str = "find a form in which one change writes few rows: positions with gaps between them instead of numbers that are shifted \
-    (nested sets, lists in an order), a parent's key or a path instead of left and right bounds, a state in one row instead of in all; or leave out \
-    rows whose values stay the same";
+    (nested sets, lists in an order), a parent's key or a path instead of left and right bounds";
+const NO_HARM_BY_ITSELF: &str = "a batch that has to change so many rows does it best in one statement, and needs nothing else; if single events of the \
+    application cause it, keep what they change in one row instead of in all (a state, a counter), or leave out rows whose values stay the same";
+const FEWER_DELETED: &str = "a clean-up that has to delete so many rows does it best in large portions; if days or batches are deleted as a whole, let \
+    them lie together in a partition each, which is dropped or truncated";
 
-const FEWER_DELETED: &str = "let what is deleted together lie together: a partition for each day or batch, which is dropped or truncated; or delete only \
-    rows that are \
-    not written again at once";
+/// Whether an UPDATE shifts the column by which it finds its rows: numbers of an order, or the bounds of a nested set. Each change of the order then writes all
+/// rows behind it.
+fn is_shift(parsed: &statement::Statement) -> bool {
+    let is_range_of =
+        |column: &String| parsed.conditions.iter().any(|one| one.column == *column && one.how == Use::Range);
+    parsed.verb == Verb::Update && parsed.assigned.iter().any(is_range_of)
+}
 
 /// Whether a statement takes a portion of the rows that fit.
 fn is_limited(text: &str) -> bool {
@@ -169,9 +177,12 @@ fn all_rows(case: &Case) -> Answer {
             }
             let verb = if is_update { "UPDATE" } else { "DELETE" };
             let name = written_table(&statement.text).unwrap_or_else(|| "a table".to_string());
+            let is_shift = is_shift(&parsed);
+            // Many rows in one statement are no harm by themselves.
+            let is_wrong = is_shift || !parsed.is_filtered;
             claims.push(
                 Claim::new(
-                    severity(statement.share),
+                    if is_wrong { severity(statement.share) } else { Severity::Low },
                     Level::DiscriminatingCounter,
                     format!(
                         "{}: {} of the session time is {verb}{} {} rows of {name} each time, {} times a second",
@@ -199,7 +210,8 @@ fn all_rows(case: &Case) -> Answer {
                 .remedy(
                     match (parsed.is_filtered, is_update) {
                         (false, _) => NOT_ALL_ROWS,
-                        (true, true) => FEWER_ROWS,
+                        (true, true) if is_shift => FEWER_ROWS,
+                        (true, true) => NO_HARM_BY_ITSELF,
                         (true, false) => FEWER_DELETED,
                     },
                     &[],

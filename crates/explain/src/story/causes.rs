@@ -60,9 +60,20 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
     (
         "PLAN-67",
         &[
-            "PLAN-11", "PLAN-27", "PLAN-24", "PLAN-62", "PLAN-01", "PLAN-45", "PLAN-12", "MEM-04", "SES-03",
-            "PLAN-06", "IO-07",
+            "PLAN-11", "PLAN-20", "PLAN-21", "PLAN-10", "PLAN-27", "PLAN-24", "PLAN-62", "PLAN-01",
+            "PLAN-45", "PLAN-12", "MEM-04", "SES-03", "PLAN-06", "IO-07",
         ],
+    ),
+    (
+        "PLAN-84",
+        &[
+            "PLAN-54", "PLAN-50", "PLAN-27", "PLAN-01", "PLAN-10", "PLAN-24", "PLAN-45", "PLAN-12", "MEM-04",
+            "SES-03", "PLAN-06", "IO-07",
+        ],
+    ),
+    (
+        "PLAN-85",
+        &["PLAN-01", "PLAN-27", "PLAN-24", "PLAN-45", "PLAN-12", "PLAN-02", "MEM-04", "SES-03", "PLAN-06"],
     ),
     ("PLAN-68", &["PLAN-01", "PLAN-45", "PLAN-46", "PLAN-24", "PLAN-12", "MEM-04", "SES-03", "PLAN-06"]),
     ("PLAN-69", &["PLAN-45", "PLAN-24", "PLAN-12", "MEM-04", "SES-03", "PLAN-06"]),

@@ -4,6 +4,7 @@ pub(crate) mod again;
 pub(crate) mod alike;
 mod around;
 pub(crate) mod beside;
+mod definitions;
 pub(crate) mod each;
 pub(crate) mod fit;
 mod form;
@@ -26,6 +27,7 @@ pub(crate) mod work;
 pub(crate) use again::HARMLESS as HARMLESS_AGAIN;
 pub(crate) use alike::HARMLESS as HARMLESS_ALIKE;
 pub(crate) use around::HARMLESS as HARMLESS_AROUND;
+pub(crate) use definitions::HARMLESS as HARMLESS_DEFINITIONS;
 pub(crate) use each::HARMLESS as HARMLESS_EACH;
 pub(crate) use fit::HARMLESS as HARMLESS_FIT;
 pub(crate) use form::HARMLESS as HARMLESS_FORMS;
@@ -75,4 +77,5 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Fires> {
         .chain(work::LISTS)
         .chain(beside::CASES)
         .chain(rows::CASES)
+        .chain(definitions::CASES)
 }

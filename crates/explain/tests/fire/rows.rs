@@ -89,6 +89,17 @@ fn aggregated(scene: &mut Scene, kept: f64) {
     scene.set("table", keys, json!({"seq_scans": 1800, "seq_rows": 540_000_000u64}));
 }
 
+/// A scan below an aggregate that keeps so many of 900,000 rows by this condition, of whose column the most frequent value has a share.
+fn counted(scene: &mut Scene, filter: &str, kept: f64, most: &str) {
+    let text = "select count(*) from visit where region = $1";
+    statement(scene, text, json!({"calls": 100, "rows": 100, "shared_hit": 900_000}), json!({}));
+    node(scene, 1, 0, "Aggregate", json!({}));
+    let fields = json!({"relation": "public.visit", "filter": filter, "table_rows": 900_000.0, "rows_planned": kept, "column_most": most});
+    node(scene, 2, 1, "Seq Scan", fields);
+    let keys = json!({"node": "n1", "database": "db", "relation": "public.visit"});
+    scene.set("table", keys, json!({"seq_scans": 600, "seq_rows": 540_000_000u64}));
+}
+
 /// A condition on what a window function has computed.
 fn numbered(scene: &mut Scene, filter: &str, end: &str) {
     let text =
@@ -154,6 +165,9 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
     ("TXN-11", |scene| lines(scene, [20_000, 10_000])),
     // Six of seven kinds are wanted.
     ("PLAN-01", |scene| aggregated(scene, 320_000.0)),
+    // A third of the rows, in one of three regions.
+    ("PLAN-01", |scene| counted(scene, "(region = $1)", 300_000.0, "region 0.4")),
+    ("PLAN-10", |scene| counted(scene, "(region = $1)", 300_000.0, "region 0.4")),
     // What is computed of the number cannot be compared before it is known.
     ("PLAN-31", |scene| numbered(scene, "((x.r % $1) = $2)", "r % $1 = $2")),
     ("PLAN-32", |scene| numbered(scene, "((x.r % $1) = $2)", "r % $1 = $2")),
@@ -169,4 +183,78 @@ fn a_scan_of_which_few_rows_are_kept_by_each_process_is_still_one() {
     let mut scene = Scene::healthy();
     aggregated(&mut scene, 9_000.0);
     assert!(scene.explain().findings.iter().any(|finding| finding.rule == "PLAN-01"));
+}
+
+#[test]
+fn how_many_rows_an_aggregate_takes_by_a_range_is_not_known() {
+    use record::finding::Severity;
+    let found = |filter: &str, kept: f64, most: &str| {
+        let mut scene = Scene::healthy();
+        counted(&mut scene, filter, kept, most);
+        let findings = scene.explain().findings;
+        let finding = findings.into_iter().find(|one| one.rule == "PLAN-01").expect("a scan");
+        let least = finding.benefit.as_ref().expect("a benefit").least;
+        (finding.severity, finding.claim, finding.missing.join(" "), least)
+    };
+    for (filter, kept, most) in [
+        ("(at > $1)", 300_000.0, ""),
+        ("((ms >= $1) AND (ms <= $2))", 4_500.0, ""),
+        // Of three states, one is rare.
+        ("(state = $1)", 300_000.0, "state 0.98"),
+    ] {
+        let (severity, claim, missing, least) = found(filter, kept, most);
+        assert_eq!((severity, least), (Severity::Low, 0.0), "{filter}: {claim}");
+        assert!(claim.contains("for an aggregate over those that fit"), "{claim}");
+        assert!(missing.contains("how many rows fit the condition"), "{missing}");
+    }
+    // One value of many narrows the range beside it.
+    let (severity, claim, _, _) = found("((customer = $1) AND (at > $2))", 30.0, "");
+    assert_eq!(severity, Severity::High);
+    assert!(claim.contains("no index begins with customer"), "{claim}");
+}
+
+#[test]
+fn a_better_plan_saves_none_of_the_time_that_is_compilation() {
+    use record::finding::Severity;
+    let found = |jit_ms: f64| {
+        let mut scene = Scene::healthy();
+        let text = "select avg(ms) from hits where status = $1";
+        statement(&mut scene, text, json!({"jit_ms": jit_ms}), json!({"partitions": 30}));
+        let findings = scene.explain().findings;
+        findings.into_iter().find(|one| one.rule == "PLAN-15").expect("partitions")
+    };
+    let compiled = found(29_700.0);
+    assert!(compiled.severity <= Severity::Low, "{compiled:?}");
+    assert!(compiled.evidence.iter().any(|line| line.contains("compilation is")), "{compiled:?}");
+    let most = compiled.benefit.as_ref().expect("a benefit").most;
+    assert!(most < 0.01, "{most}");
+    let run = found(0.0);
+    assert_eq!(run.severity, Severity::High);
+    assert!(run.evidence.iter().all(|line| !line.contains("compilation is")), "{run:?}");
+}
+
+#[test]
+fn many_rows_in_one_statement_are_no_harm_unless_they_are_shifted_or_all() {
+    use record::finding::Severity;
+    let found = |text: &str| {
+        let mut scene = Scene::healthy();
+        let figures = json!({"calls": 100, "rows": 100_000, "shared_hit": 4_000_000});
+        statement(&mut scene, text, figures, json!({}));
+        let findings = scene.explain().findings;
+        findings.into_iter().find(|one| one.rule == "TXN-12").expect("many rows").severity
+    };
+    for batch in [
+        "update staff set salary = salary * $1 where id between $2 and $3",
+        "update staff set salary = salary * $1 where dept = $2",
+        "delete from staff where dept = $1",
+    ] {
+        assert_eq!(found(batch), Severity::Low, "{batch}");
+    }
+    for change in [
+        "update category set lft = lft + $1 where lft > $2",
+        "update item set position = position + $1 where list = $2 and position >= $3",
+        "update staff set checked = $1",
+    ] {
+        assert!(found(change) > Severity::Low, "{change}");
+    }
 }

@@ -10,7 +10,7 @@ use fields::{
     BEFORE_NAMES, COMMON_NAMES, MESSAGE_FIELDS, NAME_FIELDS, NAMING_SETTINGS, OWN_FIELDS, PLAIN_VALUES,
     QUOTING_FIELDS, SERVER_EVENTS, SHORT_CHARS_MAX, SHORT_WORDS, SQL_FIELDS, VALUE_FIELDS,
 };
-use record::watched::{EVENT_TRIGGER, FUNCTION_SETTINGS, FUNCTION_TEXT, PECULIAR};
+use record::watched::{EVENT_TRIGGER, FUNCTION_SETTINGS, FUNCTION_TEXT, PECULIAR, VIRTUAL_COLUMN, policy};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
@@ -57,6 +57,10 @@ impl std::str::FromStr for Redaction {
         Ok(redaction)
     }
 }
+
+/// Topics of facts whose values are SQL.
+const OF_SQL: [&str; 6] =
+    [FUNCTION_TEXT, FUNCTION_SETTINGS, PECULIAR, EVENT_TRIGGER, VIRTUAL_COLUMN, policy::TOPIC];
 
 /// Replaces words by tokens.
 #[derive(Debug, Default)]
@@ -224,9 +228,7 @@ impl Redactor {
             let is_value = matches!(key.as_str(), "value" | "default" | "before" | "after" | "old" | "new");
             if ((is_setting || is_change) && is_value && self.hides_setting(&name, value))
                 || (is_fact && key == "value" && (is_path(value) || topic == "mount"))
-                || ([FUNCTION_TEXT, FUNCTION_SETTINGS, PECULIAR, EVENT_TRIGGER].contains(&topic.as_str())
-                    && is_value
-                    && self.what.sql)
+                || (OF_SQL.contains(&topic.as_str()) && is_value && self.what.sql)
                 || (is_kernel_line && is_value && (self.what.hosts || self.what.settings))
                 || (is_change && key == "message" && (self.what.settings || self.what.hosts))
             {

@@ -6,6 +6,7 @@
 //! force_generic_plan`). [`safety`] decides whether our role may.
 //! A plan is recorded once for each shape.
 
+mod definitions;
 mod due;
 mod inside;
 mod safety;

@@ -3,7 +3,7 @@
 use super::watched::{NODE, Watch, client, client_of, major, on_each};
 use lab::throwaway::Throwaway;
 use record::event;
-use record::watched::{MORE_THAN_READ, PlanIndex, PlanNode, Sampled, WhatIf};
+use record::watched::{MORE_THAN_READ, PlanIndex, PlanNode, Sampled, VIRTUAL_COLUMN, WhatIf, policy};
 use watch::{Batch, Collect, Tick};
 
 const PRELOAD: (&str, &str) = ("shared_preload_libraries", "pg_stat_statements");
@@ -586,6 +586,55 @@ fn a_table_without_statistics_is_recorded_and_one_that_was_analysed_is_not() {
             .collect();
         assert!(facts.iter().any(|fact| fact.contains("public.bare")), "{seen}");
         assert!(facts.iter().all(|fact| !fact.contains("public.known")), "{facts:?}");
+    });
+}
+
+/// A role that policies do not apply to, and that plans nothing beside another role, learns of them and of virtual columns all the same.
+#[test]
+fn policies_and_virtual_columns_are_recorded_also_where_nothing_is_planned() {
+    on_each(&[PRELOAD], |server| {
+        let has_virtual = major(server) >= 18;
+        let mut user = client(server, "user");
+        let sum = if has_virtual { ", twice int generated always as (team + team)" } else { "" };
+        user.batch_execute(&format!(
+            "create extension pg_stat_statements; create schema \"Shop\"; create table \"Shop\".note (id int, team int, kind text{sum});
+             insert into \"Shop\".note (id, team) select i, i % 5 from generate_series(1, 20000) i; analyze \"Shop\".note;
+             create function \"Shop\".may_see(int) returns bool language plpgsql stable as 'begin return $1 = 3; end';
+             alter table \"Shop\".note enable row level security; create role clerk login;
+             create policy \"of team\" on \"Shop\".note for select to clerk using (kind <> 'secret' and \"Shop\".may_see(team));
+             set search_path = \"Shop\""
+        ))
+        .unwrap();
+        let mut watch = watch_as(server, &server.spec().user);
+        for _ in 0..20 {
+            user.batch_execute("select count(*) from note where team = 17").unwrap();
+        }
+        end(&mut watch);
+        let fact = |topic: &str| {
+            let mut lines = watch.seen.lines.iter();
+            lines.find_map(|(_, _, line)| match line {
+                Sampled::Fact(fact) if fact.topic == topic => Some(fact.clone()),
+                _ => None,
+            })
+        };
+        let found = fact(policy::TOPIC).expect("the policy");
+        let read: policy::Policy = serde_json::from_str(&found.value).unwrap();
+        assert_eq!((read.relation.as_str(), read.name.as_str()), ("\"Shop\".note", "\"of team\""));
+        assert_eq!(
+            (read.command.as_str(), read.roles.as_slice()),
+            ("SELECT", ["clerk".to_string()].as_slice())
+        );
+        assert!(read.exempt.contains(&server.spec().user) && !read.exempt.contains(&"clerk".to_string()));
+        assert!(
+            read.condition.contains("\"Shop\".may_see(team)") && !found.value.contains("secret"),
+            "{read:?}"
+        );
+        let [function] = read.functions.as_slice() else { panic!("{read:?}") };
+        assert_eq!((function.language.as_str(), function.volatility.as_str()), ("plpgsql", "STABLE"));
+        if has_virtual {
+            let found = fact(VIRTUAL_COLUMN).expect("the column");
+            assert_eq!((found.name.as_str(), found.value.as_str()), ("\"Shop\".note twice", "(team + team)"));
+        }
     });
 }
 

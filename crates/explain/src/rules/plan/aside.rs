@@ -393,7 +393,7 @@ fn joined<'a>(planned: &Planned<'a>) -> Option<Joined<'a>> {
     let scans = planned.nodes.iter().filter(|node| node.lines.word("kind") == "Seq Scan");
     let read: f64 = scans.filter_map(|node| node.lines.last("rows_planned")).sum();
     let (rows, blocks) = (planned.statement.rows?, planned.statement.blocks.unwrap_or(0.0));
-    let is_wasteful = read >= ROWS_MANY && rows <= read * index::KEPT_SHARE_MAX && blocks >= rows;
+    let is_wasteful = read >= ROWS_MANY && rows <= read * super::KEPT_SHARE_MAX && blocks >= rows;
     is_wasteful.then_some(Joined { filter, read, rows })
 }
 

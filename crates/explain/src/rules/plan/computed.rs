@@ -1,6 +1,7 @@
 //! PLAN-50: conditions and joins that compare what is computed from a column, where no index holds the result.
 
-use super::index::{KEPT_SHARE_MAX, indexes, scans_of};
+use super::KEPT_SHARE_MAX;
+use super::index::{indexes, scans_of};
 use super::unusable::is_obstructed;
 use super::{Planned, SHARE_MIN, planned, severity, step};
 use crate::case::Case;

@@ -1,21 +1,16 @@
 //! Sequential scans whose condition has no index, or one that it cannot use.
 
-use super::{Planned, SHARE_MIN, otherwise, planned, scans, severity};
+use super::wanted::{HOW_MANY_FIT, UNSURE, Wanted, wanted};
+use super::{KEPT_SHARE_MAX, Planned, SHARE_MIN, otherwise, planned, scans, severity};
 use crate::case::{Case, Thing};
 use crate::rule::{Answer, Claim};
 use crate::rules::statement::compiled_share;
 use crate::units;
-use record::finding::Level;
+use record::finding::{Level, Severity};
 use record::statement::{self, Condition, Use};
 
 /// A smaller table is scanned rightly.
 const ROWS_MIN: f64 = 1_000.0;
-/// A condition that keeps more of the rows gains little by an index.
-pub(super) const KEPT_SHARE_MAX: f64 = 0.1;
-/// A condition that keeps more of the rows wants most of the table.
-const MOST: f64 = 0.5;
-/// Processes that the planner divides the rows of a parallel scan by, with two workers (`get_parallel_divisor` in costsize.c).
-const PROCESSES: f64 = 2.4;
 /// Of the time of a statement, that of its compilation.
 const COMPILED_MAX: f64 = 0.6;
 /// An index that was tried and does not make the plan cheaper than this is not proposed.
@@ -146,20 +141,6 @@ pub(in crate::rules) struct Proposal {
     kept: f64,
 }
 
-/// Whether a plan scans a table with a condition that keeps most of its rows: then the scan is right, and something else takes the time.
-pub(in crate::rules) fn keeps_most(planned: &Planned<'_>, relation: &str) -> bool {
-    let mut of_table = planned.nodes.iter().filter(|node| node.lines.word("relation") == relation).peekable();
-    let keeps = |node: &Thing<'_>| {
-        let (rows, kept) = (node.lines.last("table_rows"), node.lines.last("rows_planned"));
-        let is_filtered = node.lines.word("kind") == "Seq Scan" && !node.lines.word("filter").is_empty();
-        // Of a scan by several processes these are the rows of each.
-        let is_shared = planned.above(node).iter().any(|kind| kind.starts_with("Gather"));
-        let most = if is_shared { MOST / PROCESSES } else { MOST };
-        is_filtered && rows.zip(kept).is_some_and(|(rows, kept)| kept > rows * most)
-    };
-    of_table.peek().is_some() && of_table.all(keeps)
-}
-
 /// The index for the most wasteful scan of a plan; `None` if there is one already, or the planner would not use it.
 pub(in crate::rules) fn proposal(case: &Case, planned: &Planned<'_>) -> Option<Proposal> {
     let mut scans = scans_of(planned);
@@ -278,18 +259,24 @@ pub(super) fn missing(case: &Case) -> Answer {
             continue;
         }
         let level = if proposal.costs.is_some() { Level::WhatIf } else { Level::CoOccurrence };
+        let is_unknown = wanted(&planned, &proposal.relation) == Wanted::Unknown;
+        let most = if is_unknown { Severity::Low } else { Severity::High };
         let text = format!(
             "a statement that takes {} of the session time scans {} rows of {} for {}: no index begins with {}",
             planned.share(),
             units::short(proposal.rows),
             proposal.relation,
-            units::short(proposal.kept),
+            match is_unknown {
+                true => "an aggregate over those that fit".to_string(),
+                false => units::short(proposal.kept),
+            },
             proposal.columns.join(" or ")
         );
         let claim = planned
-            .claim(case, level, severity(planned.statement.share), text)
+            .claim(case, level, severity(planned.statement.share).min(most), text)
             .number("rows_of_table", proposal.rows)
             .number("rows_planned", proposal.kept);
+        let claim = if is_unknown { claim.lacking(HOW_MANY_FIT).number(UNSURE, 1.0) } else { claim };
         claims.push(with_proposal(claim, &proposal));
     }
     Answer::of(claims, || "sequential scans in the plans of statements that take the time".to_string())

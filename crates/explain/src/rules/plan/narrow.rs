@@ -1,7 +1,8 @@
 //! PLAN-53 to PLAN-56: indexes that find far more than a statement wants, conditions that only other kinds of index serve, OR with one side that has none, and
 //! plans of a kind that a setting forbids.
 
-use super::index::{KEPT_SHARE_MAX, indexes, scans_of, serves};
+use super::KEPT_SHARE_MAX;
+use super::index::{indexes, scans_of, serves};
 use super::{NEEDS, Planned, judge, number, severity};
 use crate::case::{Case, Thing};
 use crate::rule::{Claim, Rule};

@@ -6,6 +6,7 @@ use crate::rules::costly::{
     busy, in_a_line, lowered, names_table, names_whole, parts_of, plain, scanned, severity, wasteful,
 };
 use crate::rules::paste::{AS_THE_APPLICATION, literal};
+use crate::rules::plan::Wanted;
 use crate::rules::{inspect, plan};
 use crate::units;
 use record::finding::{Level, NodeTime, Severity, StatementTime};
@@ -103,15 +104,14 @@ pub(super) fn scan(case: &Case) -> Answer {
                 continue;
             }
             let planned = plan::plan_of(case, time, statement);
-            let wants_most = |planned: &plan::Planned<'_>| plan::keeps_most(planned, relation);
-            if planned
-                .as_ref()
-                .is_some_and(|planned| plan::is_explained(case, planned) || wants_most(planned))
-            {
+            let wanted = wanted(statement, relation, planned.as_ref());
+            let is_explained = planned.as_ref().is_some_and(|planned| plan::is_explained(case, planned));
+            if is_explained || wanted == Wanted::Many {
                 continue;
             }
             let proposal = planned.as_ref().and_then(|planned| plan::proposal(case, planned));
-            let scan = Scan { time, statement, table, each, scans, blocks, calls, is_named };
+            let is_unknown = wanted == Wanted::Unknown;
+            let scan = Scan { time, statement, table, each, scans, blocks, calls, is_named, is_unknown };
             if let Some(gone) =
                 come_and_gone(case, relation, &compared(statement, relation, proposal.as_ref()))
             {
@@ -308,6 +308,17 @@ struct Scan<'a> {
     calls: f64,
     /// Whether its text names the table.
     is_named: bool,
+    /// Whether an aggregate takes the rows that fit, so that how many these are is not known.
+    is_unknown: bool,
+}
+
+/// How many of the table's rows a statement needs: by its plan, else by its text.
+fn wanted(statement: &StatementTime, relation: &str, planned: Option<&plan::Planned<'_>>) -> Wanted {
+    match planned {
+        Some(planned) => plan::wanted(planned, relation),
+        None if plan::is_unknown_by_text(&statement.text, &of_table(statement, relation)) => Wanted::Unknown,
+        None => Wanted::Few,
+    }
 }
 
 impl Scan<'_> {
@@ -321,14 +332,21 @@ impl Scan<'_> {
         // What it reads is then not most of its time.
         let spills = statement.temp_bytes.is_some_and(|bytes| bytes >= SPILL_BYTES_MIN);
         Claim::new(
-            if spills { Severity::Medium } else { severity(statement.share) },
+            match self.is_unknown {
+                true => Severity::Low,
+                false if spills => Severity::Medium,
+                false => severity(statement.share),
+            },
             Level::DiscriminatingCounter,
             format!(
-                "{}: {} of the session time is one statement that reads {} rows of {relation} to return {}, {} times a second{}",
+                "{}: {} of the session time is one statement that reads {} rows of {relation} {}, {} times a second{}",
                 time.node,
                 units::percent(statement.share),
                 units::short(self.each),
-                units::short(statement.rows.unwrap_or(0.0)),
+                match self.is_unknown {
+                    true => "for an aggregate over those that fit".to_string(),
+                    false => format!("to return {}", units::short(statement.rows.unwrap_or(0.0))),
+                },
                 units::short(self.calls),
                 lack.map_or(String::new(), |lack| format!(": {lack}"))
             ),
@@ -347,6 +365,9 @@ impl Scan<'_> {
             units::short(self.blocks)
         ))
         .with((!self.is_named).then_some(NOT_NAMED), Claim::because)
+        .with(self.is_unknown.then_some(plan::HOW_MANY_FIT), |claim, lack| {
+            claim.lacking(lack).number(plan::UNSURE, 1.0)
+        })
         .not("a table too small for an index: a scan reads 1,000 rows or more")
     }
 }

@@ -15,7 +15,7 @@ use serde_json::Value;
 /// Functions of one statement.
 const FUNCTIONS_MAX: usize = 5;
 /// Names of a text that are looked up.
-const NAMES_MAX: usize = 200;
+pub(super) const NAMES_MAX: usize = 200;
 /// Tables and views of one statement.
 const RELATIONS_MAX: usize = 8;
 /// Characters of a function's text.
@@ -196,6 +196,7 @@ impl Node {
             return Ok(());
         }
         self.record_relations(tick, &names, batch)?;
+        self.record_definitions(tick, &names, batch)?;
         let Link::Up(up) = &mut self.link else { return Ok(()) };
         let answer = match up.session.query(&question(&names), &[]) {
             Ok(answer) => answer,

@@ -1,0 +1,130 @@
+//! How many of the rows that a scan reads its statement needs. An aggregate returns one row for many, and the server counts only those that leave the
+//! statement: what fits a condition below `count(*)` or GROUP BY is in the planner's estimate alone, and for a range between unknown values that is a guess.
+
+use super::{KEPT_SHARE_MAX, Planned, skew};
+use crate::case::Thing;
+use record::statement::{self, Condition, Use};
+
+/// A condition that keeps more of the rows wants most of the table.
+const MOST: f64 = 0.5;
+/// Processes that the planner divides the rows of a parallel scan by, with two workers (`get_parallel_divisor` in costsize.c).
+const PROCESSES: f64 = 2.4;
+/// Nodes that return fewer rows than they need.
+const AGGREGATES: [&str; 2] = ["Aggregate", "Group"];
+/// By how much the most frequent value is above the average one where rare ones may be what is searched for.
+const UNEVEN: f64 = 2.0;
+
+/// The number of a finding whose remedy may save nothing, because how many rows fit is not known.
+pub(crate) const UNSURE: &str = "rows_not_known";
+
+/// What would prove more about such a scan.
+pub(in crate::rules) const HOW_MANY_FIT: &str = "how many rows fit the condition: an aggregate takes them, and no counter has them; SELECT count(*) with the \
+    statement's own values shows it, and an index gains only where it is a small part of the table";
+
+/// What a statement needs of a table that its plan scans with a condition.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::rules) enum Wanted {
+    /// Few rows, or as many as it returns.
+    Few,
+    /// An aggregate takes them, and how many fit is not known.
+    Unknown,
+    /// So many that a scan is right.
+    Many,
+}
+
+/// What a statement needs of a table, by its plan.
+pub(in crate::rules) fn wanted(planned: &Planned<'_>, relation: &str) -> Wanted {
+    let of_table = planned.nodes.iter().filter(|node| node.lines.word("relation") == relation);
+    let all: Vec<Wanted> = of_table.map(|node| of_scan(planned, node, relation)).collect();
+    match all.as_slice() {
+        [] => Wanted::Few,
+        all if all.iter().all(|one| *one == Wanted::Many) => Wanted::Many,
+        all if all.contains(&Wanted::Unknown) => Wanted::Unknown,
+        _ => Wanted::Few,
+    }
+}
+
+fn of_scan(planned: &Planned<'_>, node: &Thing<'_>, relation: &str) -> Wanted {
+    let filter = node.lines.word("filter");
+    let (rows, kept) = (node.lines.last("table_rows"), node.lines.last("rows_planned"));
+    let Some((rows, kept)) = rows.zip(kept).filter(|(rows, _)| *rows > 0.0) else { return Wanted::Few };
+    if node.lines.word("kind") != "Seq Scan" || filter.is_empty() {
+        return Wanted::Few;
+    }
+    let above = planned.above(node);
+    // Of a scan by several processes these are the rows of each.
+    let is_shared = above.iter().any(|kind| kind.starts_with("Gather"));
+    let share = kept / rows * if is_shared { PROCESSES } else { 1.0 };
+    let is_aggregated = above.iter().any(|kind| AGGREGATES.contains(kind));
+    let conditions = statement::conditions(filter).unwrap_or_default();
+    // Of the rare values of a column there are far fewer rows than of the average one.
+    let is_uneven = skew::most_frequent(planned, relation).is_some_and(|(_, most)| most >= share * UNEVEN);
+    let is_known = !is_guessed(filter, &conditions) && !is_uneven;
+    match share >= KEPT_SHARE_MAX {
+        _ if share > MOST => Wanted::Many,
+        _ if !is_aggregated => Wanted::Few,
+        true if is_known => Wanted::Many,
+        true => Wanted::Unknown,
+        false if has_range_only(&conditions) => Wanted::Unknown,
+        false => Wanted::Few,
+    }
+}
+
+/// The same by the text alone: an aggregate over rows that only a range of values chooses.
+pub(in crate::rules) fn is_unknown_by_text(text: &str, of_table: &[Condition]) -> bool {
+    statement::shape(text).is_ok_and(|shape| shape.aggregates) && has_range_only(of_table)
+}
+
+/// Whether a range of values is the only condition that an index could serve.
+fn has_range_only(conditions: &[Condition]) -> bool {
+    let has = |how: Use| conditions.iter().any(|one| one.how == how && one.inside.is_none());
+    has(Use::Range) && !has(Use::Equality) && !has(Use::Join)
+}
+
+/// Whether the planner has only a default for how many rows fit: ranges between unknown values, patterns, functions and subqueries. How many different values
+/// a column has is known, so that the share of one of them is a good estimate.
+fn is_guessed(filter: &str, conditions: &[Condition]) -> bool {
+    const SIGNS: [&str; 7] = [" < ", " > ", " <= ", " >= ", "~", "@", "SubPlan"];
+    let calls = filter.match_indices('(').any(|(at, _)| {
+        filter[..at].chars().next_back().is_some_and(|c| c.is_alphanumeric() || c == '_' || c == '"')
+    });
+    calls
+        || SIGNS.iter().any(|sign| filter.contains(sign))
+        || conditions.iter().any(|one| one.inside.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_many_rows_fit_is_known_for_values_and_a_guess_for_ranges_patterns_and_calls() {
+        let guessed = |filter: &str| is_guessed(filter, &statement::conditions(filter).unwrap_or_default());
+        for known in
+            ["(visit.kind <> $1)", "(region = $1)", "(open AND (state = ANY ($1)))", "(closed IS NULL)"]
+        {
+            assert!(!guessed(known), "{known}");
+        }
+        for unknown in [
+            "(visit.ts >= $1)",
+            "((ms >= $1) AND (ms <= $2))",
+            "(name ~~ $1)",
+            "(lower(name) = $1)",
+            "public.can_see(branch)",
+            "(NOT (hashed SubPlan 1))",
+        ] {
+            assert!(guessed(unknown), "{unknown}");
+        }
+    }
+
+    #[test]
+    fn a_range_beside_a_value_is_narrowed_by_the_value() {
+        let of = |filter: &str| has_range_only(&statement::conditions(filter).unwrap_or_default());
+        assert!(of("((ms >= $1) AND (ms <= $2))") && of("(at > $1)"));
+        assert!(!of("((customer = $1) AND (at > $2))") && !of("(customer = $1)") && !of("(kind <> $1)"));
+        let text = "select count(*) from visit where at > $1";
+        let by_text = |text: &str| is_unknown_by_text(text, &statement::parse(text).expect("SQL").conditions);
+        assert!(by_text(text) && !by_text("select * from visit where at > $1"));
+        assert!(!by_text("select count(*) from visit where at > $1 and customer = $2"));
+    }
+}
