@@ -79,7 +79,7 @@ pub(super) const SLICES: &[Slice] = &[
     Slice {
         part: "synchronous replication",
         is_wait: true,
-        rules: &[&["REP-01", "REP-10", "REP-12"]],
+        rules: &[&["REP-01", "REP-10", "REP-12", "REP-18"]],
         words: "commits wait for a standby",
         commands: &[
             "SELECT application_name, sync_state, write_lag, flush_lag, replay_lag FROM pg_stat_replication;",

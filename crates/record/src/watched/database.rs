@@ -327,6 +327,10 @@ line! {
         replay_lag_us: Option<u64>,
     }
 }
+        /// Whether it reports its oldest snapshot here (`hot_standby_feedback`), itself or by its slot.
+        feedback: Option<bool>,
+        /// Transactions since that snapshot.
+        feedback_xids: Option<u64>,
 
 line! {
     /// A replication slot.
