@@ -6,6 +6,7 @@
 pub(crate) mod absence;
 pub(crate) mod engine;
 mod names;
+mod rows;
 mod table_queue;
 
 pub use table_queue::TableQueue;
@@ -185,6 +186,8 @@ pub struct Waiter {
     pub relation: String,
     /// Its statement.
     pub query: String,
+    /// The table whose row it waits for; empty if that is not known.
+    pub row_of: String,
     /// Its longest wait.
     pub wait_s: f64,
     /// The looks at which it waited.
@@ -369,6 +372,7 @@ impl Case {
                 relation: word("relation"),
                 query: word("query"),
                 wait_s,
+                row_of: word("row_of"),
                 ticks: std::mem::take(&mut waiter.ticks),
             };
         }
