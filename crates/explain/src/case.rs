@@ -33,6 +33,8 @@ pub const EVENTS_MAX: usize = 200_000;
 /// The fields of a line that identify its object. Other sources have one object per place.
 const KEYS: [(&str, &[&str]); 27] = [
     ("activity", &["application", "user", "database", "client"]),
+    ("connected", &["application", "user", "database", "client"]),
+    ("pool", &["pooler", "database", "user"]),
     ("slru", &["name"]),
     ("core", &["cpu"]),
     ("disk", &["device"]),

@@ -1,7 +1,8 @@
 //! Whose it is: programs of the host that are clients, roles with settings of their own, databases beside each other, what an engine makes for itself.
 
 use crate::advice::{commands, fired, of};
-use crate::scene::Scene;
+use crate::scene::{Scene, wait};
+use record::Findings;
 use record::finding::Severity;
 use record::watched::{OWN, own};
 use serde_json::json;

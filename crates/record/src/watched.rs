@@ -64,6 +64,7 @@ mod plans;
 mod relations;
 
 pub use cost::Cost;
+pub use clients::{Connected, Pool};
 pub use database::{
     Activity, Block, ClockOffset, Horizon, Progress, Replication, Server, Session, Slot, Slru, Subscription,
     Wait, WaitProfile,
@@ -198,6 +199,10 @@ sampled! {
     /// Who the active sessions belong to.
     Activity,
     /// A session that waits for another.
+    /// Who holds the connections.
+    Connected,
+    /// A pool of a pooler.
+    Pool,
     Block,
     /// A holder of the xmin horizon.
     Horizon,
@@ -275,6 +280,8 @@ impl Sampled {
             Sampled::Session(line) => &line.node,
             Sampled::Activity(line) => &line.node,
             Sampled::Block(line) => &line.node,
+            Sampled::Connected(line) => &line.node,
+            Sampled::Pool(line) => &line.node,
             Sampled::Slru(line) => &line.node,
             Sampled::Cgroup(line) => &line.node,
             Sampled::Horizon(line) => &line.node,

@@ -10,6 +10,7 @@
 
 mod blocks;
 pub mod clock;
+mod connected;
 mod core;
 mod counters;
 mod facts;

@@ -6,6 +6,7 @@
 use crate::board::{NodeState, Process};
 use crate::collect::Batch;
 use crate::host::schedule::{BACKENDS_MAX, SESSIONS_MAX};
+use crate::sql::connected;
 use crate::sql::counters::Counters;
 use crate::sql::json::{self, age, count, flag, list, micros, number, text};
 use crate::sql::probe::{Probe, column};
@@ -100,6 +101,7 @@ pub(crate) fn question(probe: &Probe, ours: &str) -> String {
     let mut parts = processes_sql(&is_ours);
     parts.extend(named_sql());
     parts.extend([
+    parts.push(connected::text());
         format!("'database', (select row_to_json(d) from (select {}, max(stats_reset)::text as reset from pg_catalog.pg_stat_database) d)", sums.join(", ")),
         "'catalog', json_build_object('relations_made', pg_catalog.pg_stat_get_tuples_inserted('pg_catalog.pg_class'::pg_catalog.regclass))".to_string(),
         "'prepared', (select row_to_json(p) from (select count(*) n, extract(epoch from clock_timestamp() - min(prepared)) age_s from \
@@ -359,6 +361,7 @@ pub(crate) fn answer(
         batch.reading(
             t_us,
             Activity {
+    connected::lines(answered.node, t_us, answer, batch);
                 node: node(),
                 application: text(row, "application"),
                 user: text(row, "user"),
