@@ -66,6 +66,7 @@ pub(crate) mod vacuum;
 mod versions;
 mod volume;
 pub(crate) mod wal;
+mod waiting;
 pub(crate) mod waste;
 
 use crate::rule::Rule;
@@ -145,71 +146,7 @@ const AFTER: [&[Rule]; 30] = [
     observer::RULES,
 ];
 
-    let before = [
-        generator::RULES,
-        shift::RULES,
-        spread::RULES,
-        disk::RULES,
-        filesystem::RULES,
-        member::RULES,
-        repeated::RULES,
-        file::RULES,
-        odd::RULES,
-        own::RULES,
-        peculiar::RULES,
-        memory::RULES,
-        cpu::RULES,
-        network::RULES,
-        vacuum::RULES,
-        transaction::RULES,
-        overhead::RULES,
-        failing::RULES,
-        rounds::RULES,
-        volume::RULES,
-        upsert::RULES,
-        versions::RULES,
-        locked::RULES,
-        asleep::RULES,
-        bursts::RULES,
-        columns::RULES,
-        raised::RULES,
-        churn::RULES,
-        emptied::RULES,
-        lock::RULES,
-        relation::RULES,
-        ddl::RULES,
-        slice::RULES,
-        statement::RULES,
-    ];
-    let after = [
-        siblings::RULES,
-        paging::RULES,
-        pieces::RULES,
-        policy::RULES,
-        table::RULES,
-        waste::RULES,
-        inside::RULES,
-        form::RULES,
-        access::RULES,
-        temporary::RULES,
-        elsewhere::RULES,
-        estimate::RULES,
-        inspect::RULES,
-        surroundings::RULES,
-        queue::RULES,
-        pool::RULES,
-        poll::RULES,
-        overlap::RULES,
-        limit::RULES,
-        wal::RULES,
-        synchronous::RULES,
-        replication::RULES,
-        standby::RULES,
-        applied::RULES,
-        decoders::RULES,
-        capacity::RULES,
-        distribution::RULES,
-        observer::RULES,
-    ];
-    before.into_iter().chain(plan::ALL).chain(after).flatten()
+/// The table.
+pub fn all() -> impl Iterator<Item = &'static Rule> {
+    BEFORE.into_iter().chain(plan::ALL).chain(AFTER).flatten()
 }

@@ -46,6 +46,8 @@ pub(super) const NAME_FIELDS: [(&str, &str); 11] = [
     ("dbname", "database"),
     ("application", "application"),
     ("standby", "application"),
+    ("pooler", "host"),
+    ("foreign_server", "node"),
     ("slowest_node", "node"),
 ];
 
