@@ -31,7 +31,7 @@ pub(crate) const THINGS_MAX: usize = 4_096;
 pub const EVENTS_MAX: usize = 200_000;
 
 /// The fields of a line that identify its object. Other sources have one object per place.
-const KEYS: [(&str, &[&str]); 27] = [
+const KEYS: [(&str, &[&str]); 29] = [
     ("activity", &["application", "user", "database", "client"]),
     ("connected", &["application", "user", "database", "client"]),
     ("pool", &["pooler", "database", "user"]),
@@ -186,10 +186,10 @@ pub struct Waiter {
     pub mode: String,
     /// The relation; empty for other locks.
     pub relation: String,
-    /// Its statement.
-    pub query: String,
     /// The table whose row it waits for; empty if that is not known.
     pub row_of: String,
+    /// Its statement.
+    pub query: String,
     /// Its longest wait.
     pub wait_s: f64,
     /// The looks at which it waited.
@@ -372,9 +372,9 @@ impl Case {
                 is_own: values.get("own").and_then(Value::as_bool) == Some(true),
                 mode: word("mode"),
                 relation: word("relation"),
+                row_of: word("row_of"),
                 query: word("query"),
                 wait_s,
-                row_of: word("row_of"),
                 ticks: std::mem::take(&mut waiter.ticks),
             };
         }

@@ -47,6 +47,7 @@ mod pool;
 mod queue;
 mod raised;
 mod relation;
+mod remote;
 mod repeated;
 pub(crate) mod replication;
 mod rounds;
@@ -65,14 +66,12 @@ mod upsert;
 pub(crate) mod vacuum;
 mod versions;
 mod volume;
-pub(crate) mod wal;
 mod waiting;
+pub(crate) mod wal;
 pub(crate) mod waste;
 
 use crate::rule::Rule;
 
-/// The table.
-pub fn all() -> impl Iterator<Item = &'static Rule> {
 /// Those in front of the rules about plans.
 const BEFORE: [&[Rule]; 35] = [
     generator::RULES,

@@ -57,14 +57,15 @@ macro_rules! line {
     };
 }
 
+mod clients;
 pub mod cost;
 mod database;
 mod machine;
 mod plans;
 mod relations;
 
-pub use cost::Cost;
 pub use clients::{Connected, Pool};
+pub use cost::Cost;
 pub use database::{
     Activity, Block, ClockOffset, Horizon, Progress, Replication, Server, Session, Slot, Slru, Subscription,
     Wait, WaitProfile,
@@ -198,11 +199,11 @@ sampled! {
     Session,
     /// Who the active sessions belong to.
     Activity,
-    /// A session that waits for another.
     /// Who holds the connections.
     Connected,
     /// A pool of a pooler.
     Pool,
+    /// A session that waits for another.
     Block,
     /// A holder of the xmin horizon.
     Horizon,
@@ -279,9 +280,9 @@ impl Sampled {
             Sampled::WaitProfile(line) => &line.node,
             Sampled::Session(line) => &line.node,
             Sampled::Activity(line) => &line.node,
-            Sampled::Block(line) => &line.node,
             Sampled::Connected(line) => &line.node,
             Sampled::Pool(line) => &line.node,
+            Sampled::Block(line) => &line.node,
             Sampled::Slru(line) => &line.node,
             Sampled::Cgroup(line) => &line.node,
             Sampled::Horizon(line) => &line.node,

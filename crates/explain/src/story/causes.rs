@@ -111,6 +111,7 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
         &["PLAN-01", "PLAN-24", "PLAN-45", "SES-07", "MEM-04", "SES-03", "PLAN-06", "IO-07", "SES-10"],
     ),
     ("EXT-05", &["EXT-01", "PLAN-62", "PLAN-04", "SES-03", "CPU-05"]),
+    ("EXT-06", &["EXT-01", "EXT-03", "PLAN-45", "PLAN-24", "PLAN-16", "SES-03", "CPU-05"]),
     ("EXT-04", &["PLAN-45", "EXT-03", "SES-03", "PLAN-12"]),
     ("VAC-16", &["VAC-03", "VAC-04", "SES-03"]),
     ("REP-17", &["REP-15", "SES-02", "SES-03", "CPU-04"]),

@@ -12,6 +12,7 @@ mod harmless;
 mod inside;
 pub(crate) mod live;
 mod narrow;
+pub(crate) mod outside;
 pub(crate) mod plan;
 mod rows;
 mod scope;
@@ -75,4 +76,5 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Fires> {
         .chain(work::LISTS)
         .chain(beside::CASES)
         .chain(rows::CASES)
+        .chain(outside::CASES)
 }

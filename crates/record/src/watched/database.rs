@@ -327,12 +327,12 @@ line! {
         flush_lag_us: Option<u64>,
         /// Until it was replayed.
         replay_lag_us: Option<u64>,
-    }
-}
         /// Whether it reports its oldest snapshot here (`hot_standby_feedback`), itself or by its slot.
         feedback: Option<bool>,
         /// Transactions since that snapshot.
         feedback_xids: Option<u64>,
+    }
+}
 
 line! {
     /// A replication slot.
