@@ -394,3 +394,31 @@ fn refused_connections_name_who_holds_the_others() {
     assert!(finding.claim.contains("85 of them idle in a transaction"), "{}", finding.claim);
     assert!(commands(finding).contains("idle_in_transaction_session_timeout"), "{}", commands(finding));
 }
+
+/// What SES-13 claims of a pool.
+fn of_pool(mode: &str, times: (u64, u64, u64)) -> (String, String) {
+    let mut scene = Scene::healthy();
+    crate::fire::outside::pool(&mut scene, mode, 37, times);
+    let found = scene.explain();
+    let finding = of(&found, "SES-13");
+    (finding.claim.clone(), commands(finding))
+}
+
+#[test]
+fn a_pool_that_is_too_small_has_the_remedy_that_fits() {
+    for times in [(3_000_000, 20_000, 37_000_000), (40_000_000, 37_200_000, 37_000_000)] {
+        let (claim, typed) = of_pool("transaction", times);
+        assert!(claim.contains("in a transaction without a query for 9"), "{claim}");
+        assert!(
+            claim.contains(
+                "37 clients of role app wait in pgbouncer for one of the 3 connections to database cart"
+            ),
+            "{claim}"
+        );
+        assert!(typed.contains("SET default_pool_size = 40"), "{typed}");
+    }
+    let (claim, typed) = of_pool("session", (90_000, 80_000, 37_000_000));
+    assert!(claim.contains("pool_mode = session") && !typed.contains("default_pool_size"), "{claim} {typed}");
+    let (claim, _) = of_pool("transaction", (2_900_000, 2_800_000, 37_000_000));
+    assert!(claim.contains("these work all the time"), "{claim}");
+}

@@ -31,6 +31,8 @@ const WAIT_SHARE_HIGH: f64 = 0.5;
 const MAX_WAIT_US: f64 = 100_000.0;
 /// Of the time in transactions, that in which no query runs.
 const THINK_SHARE: f64 = 0.5;
+/// By how much more time in transactions than connections can have shows that the time of waiting is in it.
+const WITH_WAIT_FACTOR: f64 = 1.2;
 /// Of the time in which connections are given out, that in which they are in a transaction: less of it, and clients keep connections that they do not use.
 const USED_SHARE: f64 = 0.5;
 /// The server has no room for more sessions from here on: of its CPUs, and of its time that goes into waits for a CPU or one other thing.
@@ -80,7 +82,16 @@ impl<'a> Queue<'a> {
         let sum = |field: &str| -> f64 {
             case.at("pool", pool.place).filter(is_same).filter_map(|other| other.lines.sum(field)).sum()
         };
-        let times = (sum("transaction_us"), sum("query_us"), sum("wait_us"), sum("transactions"));
+        let servers: f64 = ["servers_active", "servers_free"]
+            .iter()
+            .flat_map(|field| {
+                let same = case.at("pool", pool.place).filter(is_same);
+                same.filter_map(|other| other.lines.mean(field))
+            })
+            .sum();
+        let given_us = servers * pool.lines.ticks.window().length_us() as f64;
+        let times =
+            apart((sum("transaction_us"), sum("query_us"), sum("wait_us"), sum("transactions")), given_us);
         Some(Queue {
             pool,
             waiting: waiting.mean(),
@@ -120,6 +131,16 @@ impl<'a> Queue<'a> {
         let share = self.wait_share().unwrap_or(0.0);
         (self.servers / (1.0 - share).max(0.05)).min(self.clients).ceil()
     }
+}
+
+/// The times of transactions and queries without that of waiting for a connection: pgbouncer takes the begin of both when the client sends its first query, so
+/// that they are more than its connections can have been given out for.
+fn apart(times: (f64, f64, f64, f64), given_us: f64) -> (f64, f64, f64, f64) {
+    let (transaction_us, query_us, wait_us, transactions) = times;
+    if transaction_us <= given_us * WITH_WAIT_FACTOR {
+        return times;
+    }
+    ((transaction_us - wait_us).max(1.0), (query_us - wait_us).max(0.0), wait_us, transactions)
 }
 
 /// Whether a server could work for more sessions at once; `None` where that is not known.
