@@ -35,10 +35,6 @@ const SLOW_MS: f64 = 5.0;
 const REMOTE_CHARS: usize = 200;
 /// Characters of a condition.
 const CONDITION_CHARS: usize = 120;
-/// What stands in front of a parenthesis and is no function.
-const NO_FUNCTIONS: [&str; 14] =
-    ["and", "or", "not", "in", "any", "all", "case", "when", "then", "else", "is", "row", "array", "exists"];
-
 fn judge(case: &Case) -> Answer {
     let mut claims = vec![];
     for planned in plan::planned(case, SHARE_MIN) {
@@ -53,7 +49,7 @@ fn judge(case: &Case) -> Answer {
         let sends = statement::parse(remote).ok().map(|parsed| parsed.is_filtered);
         let filter = scan.lines.word("filter");
         claims.extend(match (filter.is_empty(), sends) {
-            (false, Some(false)) => Some(fetched(case, &planned, scan, waits)),
+            (false, Some(false)) => fetched(case, &planned, scan, waits),
             (true, Some(true)) if waits >= WAITS_SLOW => slow(case, &planned, scan, waits),
             _ => None,
         });
@@ -81,44 +77,46 @@ fn server(scan: &Thing<'_>) -> String {
     }
 }
 
-/// Functions that a condition calls, as it names them.
-fn functions(condition: &str) -> Vec<String> {
-    let mut found: Vec<String> = vec![];
-    for (at, _) in condition.match_indices('(') {
+/// Functions that a condition calls, as it names them, each with its arguments.
+fn calls(condition: &str) -> Vec<(&str, &str)> {
+    let is_of_name = |c: char| c.is_alphanumeric() || "_.$\"".contains(c);
+    let call = |at: usize| -> Option<(&str, &str)> {
         let before = &condition[..at];
-        let is_of_name = |c: char| c.is_alphanumeric() || "_.$\"".contains(c);
-        let start = before.char_indices().rev().take_while(|(_, c)| is_of_name(*c)).last().map(|(at, _)| at);
-        let Some(name) = start.map(|start| &before[start..]).filter(|name| !name.is_empty()) else {
-            continue;
-        };
-        if !NO_FUNCTIONS.contains(&name.to_ascii_lowercase().as_str())
-            && !found.iter().any(|other| other == name)
-        {
+        let (start, _) = before.char_indices().rev().take_while(|(_, c)| is_of_name(*c)).last()?;
+        let mut depth = 0;
+        let end = condition[at..].char_indices().find(|(_, c)| {
+            depth += i32::from(*c == '(') - i32::from(*c == ')');
+            depth == 0
+        });
+        Some((&before[start..], &condition[at..at + end?.0]))
+    };
+    condition.match_indices('(').filter_map(|(at, _)| call(at)).collect()
+}
+
+/// Functions of users that a condition calls with a column of the table: the plan is made with parameters, and what is computed from these alone is a constant
+/// when the statement runs, so that the condition may be sent then. Built-in functions may be sent, too.
+fn own_functions(case: &Case, planned: &Planned<'_>, scan: &Thing<'_>) -> Vec<String> {
+    let column = format!("{}.", scan.lines.word("alias"));
+    let mut found: Vec<String> = vec![];
+    for (name, arguments) in calls(scan.lines.word("filter")) {
+        let last = name.rsplit('.').next().unwrap_or_default();
+        let is_own =
+            case.facts(FUNCTION_TEXT).any(|fact| fact.node == planned.time.node && fact.name == last);
+        if is_own && arguments.contains(&column) && !found.iter().any(|other| other == name) {
             found.push(name.to_string());
         }
     }
     found
 }
 
-/// Those of users, where their texts are recorded; else all that the condition calls: which of them the other server has is not known.
-fn own_functions(case: &Case, planned: &Planned<'_>, condition: &str) -> Vec<String> {
-    let all = functions(condition);
-    let is_own = |name: &&String| {
-        let last = name.rsplit('.').next().unwrap_or_default();
-        case.facts(FUNCTION_TEXT).any(|fact| fact.node == planned.time.node && fact.name == last)
-    };
-    let own: Vec<String> = all.iter().filter(is_own).cloned().collect();
-    if own.is_empty() { all } else { own }
-}
-
-/// All rows are fetched, and a condition is checked here.
-fn fetched(case: &Case, planned: &Planned<'_>, scan: &Thing<'_>, waits: f64) -> Claim {
+/// All rows are fetched, and a condition is checked here; `None` where it may be sent when the statement runs.
+fn fetched(case: &Case, planned: &Planned<'_>, scan: &Thing<'_>, waits: f64) -> Option<Claim> {
     let (filter, remote) = (scan.lines.word("filter"), scan.lines.word("remote"));
-    let called = own_functions(case, planned, filter);
-    let why = match called.as_slice() {
-        [] => String::new(),
-        names => format!(", because of {}()", plain(&names.join("(), "), CONDITION_CHARS)),
-    };
+    let called = own_functions(case, planned, scan);
+    if called.is_empty() {
+        return None;
+    }
+    let why = format!(", because of {}()", plain(&called.join("(), "), CONDITION_CHARS));
     let rows = scan.lines.last("table_rows").filter(|rows| *rows > 0.0);
     let of_rows = rows.map_or("all rows".to_string(), |rows| format!("all {} rows", units::count(rows)));
     let text = format!(
@@ -128,13 +126,12 @@ fn fetched(case: &Case, planned: &Planned<'_>, scan: &Thing<'_>, waits: f64) -> 
         server(scan),
         plain(filter, CONDITION_CHARS)
     );
-    planned
+    let claim = planned
         .claim(case, Level::CoOccurrence, severity(planned.statement.share), text)
         .number("waits_share", waits)
         .because(format!("what is sent has no condition: {}", plain(remote, REMOTE_CHARS)))
-        .because("a condition is sent only if all of it means the same there: built-in operators and functions that are immutable, and those of extensions that \
-            the \
-            server's option extensions names, with the collations of the foreign table's columns")
+        .because("a condition is sent only if all of it means the same there: built-in operators and functions that are immutable, and those of extensions \
+            that the server's option extensions names, with the collations of the foreign table's columns")
         .because(planned.file())
         .not("a slow server there: it is sent no condition that an index could serve")
         .remedy(
@@ -144,10 +141,11 @@ fn fetched(case: &Case, planned: &Planned<'_>, scan: &Thing<'_>, waits: f64) -> 
             &[
                 "SELECT srvname, srvoptions FROM pg_foreign_server; -- then ALTER SERVER ... OPTIONS (ADD extensions 'name')",
             ],
-        )
+        );
+    Some(claim)
 }
 
-/// The condition is sent, and the other server takes the time; `None` where it is only asked often.
+/// The condition is sent, and the other server takes the time; `None` where it is only queried often.
 fn slow(case: &Case, planned: &Planned<'_>, scan: &Thing<'_>, waits: f64) -> Option<Claim> {
     let mean_ms = planned.statement.mean_ms.filter(|ms| *ms >= SLOW_MS)?;
     let is_repeated = planned
@@ -205,13 +203,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn functions_of_a_condition_are_named_once_each() {
-        let names = |text: &str| functions(text).join(" ");
+    fn calls_of_a_condition_have_their_arguments() {
+        let found = calls("((norm_phone(c.phone) = app.f(($1 || lpad($2, 8)))) AND (c.id = ANY ($3)))");
         assert_eq!(
-            names("(norm_phone(customers.phone) = norm_phone(($1 || lpad($2, 8))))"),
-            "norm_phone lpad"
+            found,
+            [("norm_phone", "(c.phone"), ("app.f", "(($1 || lpad($2, 8))"), ("lpad", "($2, 8")]
         );
-        assert_eq!(names("((a = ANY ($1)) AND (b IS NOT NULL) AND (app.f(c) = 2))"), "app.f");
-        assert_eq!(names("(a = $1)"), "");
+        assert_eq!(calls("(a = $1"), []);
     }
 }
