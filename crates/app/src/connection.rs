@@ -41,6 +41,14 @@ impl From<ConnSpec> for Address {
     }
 }
 
+/// The console of a pooler, from a connection string: its database has always the same name.
+///
+/// # Errors
+/// When the text is no connection string.
+pub fn console(text: &str) -> Result<ConnSpec, Failure> {
+    Ok(conninfo::parse(text, &Sources::of_process())?.spec.with_dbname(watch::pooler::CONSOLE))
+}
+
 impl Address {
     /// The address of a simulation, which has no target.
     pub fn nowhere() -> Address {

@@ -42,6 +42,8 @@ pub struct Plan {
     pub machines: Machines,
     /// Whether plans are also made with other settings.
     pub tries_settings: bool,
+    /// The console of a pooler before the server, if it is named.
+    pub pooler: Option<ConnSpec>,
     /// What is exported.
     pub evidence: Evidence,
     /// Time between two lines of progress.
@@ -60,6 +62,7 @@ impl Plan {
             is_here: true,
             machines: Machines::default(),
             tries_settings: false,
+            pooler: None,
             evidence: Evidence::default(),
             progress: None,
             directory: None,
@@ -98,6 +101,7 @@ impl Plan {
         let begun = Instant::now();
         let board = Arc::new(Board::new());
         let mut collectors = collectors::of_survey(survey, &board, self.tries_settings);
+        collectors.extend(collectors::of_poolers(nodes, self.pooler.as_ref(), &board));
         collectors.extend(self.machines.collectors(self.is_here, nodes, &board, recording.path())?);
         let options = Options { interval: self.interval, ..Options::default() };
         let sampler = Sampler::start(recording.shared_dir(), options, collectors)

@@ -26,13 +26,15 @@ impl Watching {
             return;
         }
         let board = Arc::new(Board::new());
+        let single = Cluster::single(spec.clone());
         let mut collectors = match cluster {
             Some(cluster) => collectors::of(&cluster.nodes, &board),
             None => match Cluster::survey(spec) {
                 Ok(survey) => collectors::of_survey(&survey, &board, false),
-                Err(_) => collectors::of(&Cluster::single(spec.clone()).nodes, &board),
+                Err(_) => collectors::of(&single.nodes, &board),
             },
         };
+        collectors.extend(collectors::of_poolers(&cluster.unwrap_or(&single).nodes, None, &board));
         collectors.extend(machines::here(
             &collectors::host_name(),
             &board,

@@ -22,7 +22,7 @@ use wire::error::{ServerError, SqlState, shorten};
 use wire::startup::{AuthMethods, ChannelBindingMode, StartupError};
 
 use crate::attempt::{self, Candidate, Cause, ConnectError, Encryption, Failure, Plane, Role};
-use crate::conninfo::{ConnSpec, HostSpec};
+use crate::conninfo::{ConnSpec, HostSpec, SessionAttrs};
 use crate::hot;
 use crate::settings::{self, PoolerRefusal, Settings, Started, Way};
 use crate::socket::Socket;
@@ -73,6 +73,14 @@ pub fn connect(spec: &ConnSpec) -> Result<Control, ConnectError> {
 /// The same for work that needs no session: it also works through such a pooler, see [`Control`].
 pub fn connect_shared(spec: &ConnSpec) -> Result<Control, ConnectError> {
     attempt::connect(spec, &ControlPlane { takes_shared: true })
+}
+
+/// Opens the administration console of a pooler. It knows only its own commands, by the simple protocol: no settings are sent, and nothing is read.
+pub fn console(spec: &ConnSpec) -> Result<Control, ConnectError> {
+    let mut spec = settings::without_any(spec);
+    // A console has no role that could be read.
+    spec.target_session_attrs = SessionAttrs::Any;
+    attempt::connect(&spec, &ConsolePlane)
 }
 
 impl Control {
@@ -280,6 +288,31 @@ fn statement_failed(error: &postgres::Error) -> Cause {
 /// The library's message with that of its cause.
 fn words_of(error: &postgres::Error) -> String {
     error.source().map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))
+}
+
+/// Sessions without settings.
+struct ConsolePlane;
+
+impl Plane for ConsolePlane {
+    type Session = Control;
+
+    fn open(
+        &self,
+        spec: &ConnSpec,
+        candidate: &Candidate,
+        encryption: Encryption,
+        tls: Option<&Tls>,
+    ) -> Result<Control, Failure> {
+        ControlPlane::open_bare(spec, candidate, encryption, tls)
+    }
+
+    fn role(&self, _: &ConnSpec, _: &mut Control) -> Result<Role, Cause> {
+        Ok(Role { in_recovery: false, read_only: false })
+    }
+
+    fn begin_work(&self, session: &mut Control) {
+        session.silence.end();
+    }
 }
 
 impl Plane for ControlPlane {

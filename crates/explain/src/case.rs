@@ -6,6 +6,7 @@
 pub(crate) mod absence;
 pub(crate) mod engine;
 mod names;
+mod rows;
 mod table_queue;
 
 use table_queue::RootStatements;
@@ -31,8 +32,10 @@ pub(crate) const THINGS_MAX: usize = 4_096;
 pub const EVENTS_MAX: usize = 200_000;
 
 /// The fields of a line that identify its object. Other sources have one object per place.
-const KEYS: [(&str, &[&str]); 27] = [
+const KEYS: [(&str, &[&str]); 29] = [
     ("activity", &["application", "user", "database", "client"]),
+    ("connected", &["application", "user", "database", "client"]),
+    ("pool", &["pooler", "database", "user"]),
     ("slru", &["name"]),
     ("core", &["cpu"]),
     ("disk", &["device"]),
@@ -184,6 +187,8 @@ pub struct Waiter {
     pub mode: String,
     /// The relation; empty for other locks.
     pub relation: String,
+    /// The table whose row it waits for; empty if that is not known.
+    pub row_of: String,
     /// Its statement.
     pub query: String,
     /// Its longest wait.
@@ -369,6 +374,7 @@ impl Case {
                 is_own: values.get("own").and_then(Value::as_bool) == Some(true),
                 mode: word("mode"),
                 relation: word("relation"),
+                row_of: word("row_of"),
                 query: word("query"),
                 wait_s,
                 ticks: std::mem::take(&mut waiter.ticks),

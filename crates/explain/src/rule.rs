@@ -126,7 +126,7 @@ impl Need {
 }
 
 /// The names under which the collectors of a source report what they could not read, if they differ from the source's.
-const COLLECTORS: [(&str, &[&str]); 18] = [
+const COLLECTORS: [(&str, &[&str]); 19] = [
     ("server", &["sessions of other roles"]),
     ("wait", &["server", "sessions of other roles", "hidden sessions"]),
     ("session", &["server", "sessions of other roles", "hidden sessions"]),
@@ -134,6 +134,7 @@ const COLLECTORS: [(&str, &[&str]); 18] = [
     ("block", &["server", "blockers", "sessions of other roles"]),
     ("replication", &["server", "sessions of other roles"]),
     ("slot", &["server"]),
+    ("pool", &["pools"]),
     ("subscription", &["server", "subscriptions"]),
     ("progress", &["server"]),
     ("table", &["server", "tables"]),

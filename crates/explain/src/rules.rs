@@ -3,6 +3,7 @@
 mod access;
 mod applied;
 mod asleep;
+mod behind;
 mod bursts;
 mod capacity;
 mod churn;
@@ -46,6 +47,7 @@ mod pool;
 mod queue;
 mod raised;
 mod relation;
+mod remote;
 mod repeated;
 pub(crate) mod replication;
 mod rounds;
@@ -64,78 +66,86 @@ mod upsert;
 pub(crate) mod vacuum;
 mod versions;
 mod volume;
+mod waiting;
 pub(crate) mod wal;
 pub(crate) mod waste;
 
 use crate::rule::Rule;
 
+/// Those in front of the rules about plans.
+const BEFORE: [&[Rule]; 35] = [
+    generator::RULES,
+    shift::RULES,
+    spread::RULES,
+    disk::RULES,
+    filesystem::RULES,
+    member::RULES,
+    repeated::RULES,
+    remote::RULES,
+    file::RULES,
+    odd::RULES,
+    own::RULES,
+    peculiar::RULES,
+    memory::RULES,
+    cpu::RULES,
+    network::RULES,
+    vacuum::RULES,
+    transaction::RULES,
+    overhead::RULES,
+    failing::RULES,
+    rounds::RULES,
+    volume::RULES,
+    upsert::RULES,
+    versions::RULES,
+    locked::RULES,
+    asleep::RULES,
+    bursts::RULES,
+    columns::RULES,
+    raised::RULES,
+    churn::RULES,
+    emptied::RULES,
+    lock::RULES,
+    relation::RULES,
+    ddl::RULES,
+    slice::RULES,
+    statement::RULES,
+];
+
+/// Those behind them.
+const AFTER: [&[Rule]; 30] = [
+    siblings::RULES,
+    paging::RULES,
+    pieces::RULES,
+    policy::RULES,
+    table::RULES,
+    waste::RULES,
+    inside::RULES,
+    form::RULES,
+    access::RULES,
+    temporary::RULES,
+    elsewhere::RULES,
+    estimate::RULES,
+    inspect::RULES,
+    surroundings::RULES,
+    queue::RULES,
+    pool::RULES,
+    waiting::RULES,
+    poll::RULES,
+    overlap::RULES,
+    limit::RULES,
+    wal::RULES,
+    behind::RULES,
+    synchronous::RULES,
+    replication::RULES,
+    standby::RULES,
+    applied::RULES,
+    decoders::RULES,
+    capacity::RULES,
+    distribution::RULES,
+    observer::RULES,
+];
+
 /// The table.
 pub fn all() -> impl Iterator<Item = &'static Rule> {
-    let before = [
-        generator::RULES,
-        shift::RULES,
-        spread::RULES,
-        disk::RULES,
-        filesystem::RULES,
-        member::RULES,
-        repeated::RULES,
-        file::RULES,
-        odd::RULES,
-        own::RULES,
-        peculiar::RULES,
-        memory::RULES,
-        cpu::RULES,
-        network::RULES,
-        vacuum::RULES,
-        transaction::RULES,
-        overhead::RULES,
-        failing::RULES,
-        rounds::RULES,
-        volume::RULES,
-        upsert::RULES,
-        versions::RULES,
-        locked::RULES,
-        asleep::RULES,
-        bursts::RULES,
-        columns::RULES,
-        raised::RULES,
-        churn::RULES,
-        emptied::RULES,
-        lock::RULES,
-        relation::RULES,
-        ddl::RULES,
-        slice::RULES,
-        statement::RULES,
-    ];
-    let after = [
-        siblings::RULES,
-        paging::RULES,
-        pieces::RULES,
-        policy::RULES,
-        table::RULES,
-        waste::RULES,
-        inside::RULES,
-        form::RULES,
-        access::RULES,
-        temporary::RULES,
-        elsewhere::RULES,
-        estimate::RULES,
-        inspect::RULES,
-        surroundings::RULES,
-        queue::RULES,
-        pool::RULES,
-        poll::RULES,
-        overlap::RULES,
-        limit::RULES,
-        wal::RULES,
-        synchronous::RULES,
-        replication::RULES,
-        standby::RULES,
-        applied::RULES,
-        decoders::RULES,
-        capacity::RULES,
-        distribution::RULES,
-        observer::RULES,
-    ];
-    before.into_iter().chain(plan::ALL).chain(after).flatten()
+    BEFORE.into_iter().chain(plan::ALL).chain(AFTER).flatten()
 }

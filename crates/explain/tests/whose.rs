@@ -1,7 +1,8 @@
 //! Whose it is: programs of the host that are clients, roles with settings of their own, databases beside each other, what an engine makes for itself.
 
 use crate::advice::{commands, fired, of};
-use crate::scene::Scene;
+use crate::scene::{Scene, wait};
+use record::Findings;
 use record::finding::Severity;
 use record::watched::{OWN, own};
 use serde_json::json;
@@ -300,4 +301,124 @@ fn a_standby_that_streams_and_is_not_watched_is_no_fault() {
     assert_eq!(of(true, "it does not say at which port"), [Severity::Low]);
     assert_eq!(of(false, "the foreign server away is not used as a node"), [Severity::Low]);
     assert_eq!(of(false, "connection refused"), [Severity::High]);
+}
+
+/// Sessions that wait for transactions which are idle; what is known of the row.
+fn behind_idle_transactions(row: serde_json::Value) -> Findings {
+    let mut scene = Scene::healthy();
+    scene.set("wait", wait("n1", "Lock", "transactionid"), json!({"sessions": 9}));
+    for root in 0..6u64 {
+        let keys = json!({"node": "n1", "pid": 20 + root, "root": 10 + root});
+        scene.set(
+            "block",
+            keys.clone(),
+            json!({"blocked_by": 10 + root, "root_state": "idle in transaction", "depth": 1, "wait_s": 0.1,
+            "lock_type": "transactionid", "relation": ""}),
+        );
+        scene.set("block", keys.clone(), row.clone());
+        scene.during("block", keys, root * 30 + 1..=root * 30 + 1);
+        let session = json!({"node": "n1", "pid": 10 + root});
+        scene.set("session", session, json!({"application": "kiosk", "state": "idle in transaction", "query": format!("SELECT {root}")}));
+    }
+    scene.explain()
+}
+
+#[test]
+fn waits_for_rows_name_the_table() {
+    for (row, table) in [
+        // As the server has it: an INSERT waits for a row that it refers to.
+        (json!({"row_of": "public.seat", "query": "insert into booking (seat) values (7)"}), "public.seat"),
+        (json!({"query": "update seat set taken = true where id = 7"}), "seat"),
+        (json!({"query": "select * from box.seat where id = 7 for update"}), "box.seat"),
+    ] {
+        let findings = behind_idle_transactions(row);
+        let finding = of(&findings, "DIST-06");
+        assert!(finding.claim.contains(&format!("the same rows or pages of {table}")), "{}", finding.claim);
+        let evidence = finding.evidence.join("; ");
+        assert!(evidence.contains("the last statement of the idle holders of kiosk: SELECT"), "{evidence}");
+    }
+    // A join may lock rows of either table.
+    let findings =
+        behind_idle_transactions(json!({"query": "select * from seat join hall using (hall) for update"}));
+    let claim = &of(&findings, "DIST-06").claim;
+    assert!(!claim.contains("pages of"), "{claim}");
+}
+
+/// Connections of a program: all of them, those that are idle, those in a transaction, and for how long (seconds).
+fn holds(scene: &mut Scene, application: &str, (sessions, idle, open): (u64, u64, u64), idle_s: f64) {
+    let keys = json!({"node": "n1", "application": application, "user": "app", "database": "db", "client": "10.0.0.9"});
+    let fields = json!({"sessions": sessions, "idle": idle, "idle_in_transaction": open, "idle_s": idle_s, "idle_s_max": idle_s * 2.0});
+    scene.set("connected", keys, fields);
+}
+
+#[test]
+fn refused_connections_name_who_holds_the_others() {
+    let mut scene = fired("SES-04");
+    holds(&mut scene, "web", (10, 7, 0), 0.04);
+    holds(&mut scene, "report-svc", (80, 80, 0), 300.0);
+    let found = scene.explain();
+    let finding = of(&found, "SES-04");
+    let words = "report-svc (role app, database db, from 10.0.0.9) holds 80 connections (80 % of max_connections), 80 of them idle, half of these \
+        for more than 5 min";
+    assert!(finding.claim.contains(words), "{}", finding.claim);
+    assert!(
+        finding.evidence.iter().any(|sentence| sentence.starts_with("web (role app")),
+        "{:?}",
+        finding.evidence
+    );
+    let typed = commands(finding);
+    assert!(
+        typed.contains("pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'report-svc' AND usename = 'app'"),
+        "{typed}"
+    );
+    // A pool whose connections are used in turn leaks nothing.
+    let mut scene = fired("SES-04");
+    holds(&mut scene, "web", (90, 70, 0), 0.04);
+    let found = scene.explain();
+    let finding = of(&found, "SES-04");
+    assert!(
+        finding.claim.contains("web (role app") && finding.claim.contains("70 of them idle at a time"),
+        "{}",
+        finding.claim
+    );
+    assert!(
+        finding.remedy.text.contains("put a pool") && !commands(finding).contains("pg_terminate"),
+        "{:?}",
+        finding.remedy
+    );
+    // Transactions that are never ended.
+    let mut scene = fired("SES-04");
+    holds(&mut scene, "batch", (90, 2, 85), 0.04);
+    let found = scene.explain();
+    let finding = of(&found, "SES-04");
+    assert!(finding.claim.contains("85 of them idle in a transaction"), "{}", finding.claim);
+    assert!(commands(finding).contains("idle_in_transaction_session_timeout"), "{}", commands(finding));
+}
+
+/// What SES-13 claims of a pool.
+fn of_pool(mode: &str, times: (u64, u64, u64)) -> (String, String) {
+    let mut scene = Scene::healthy();
+    crate::fire::outside::pool(&mut scene, mode, 37, times);
+    let found = scene.explain();
+    let finding = of(&found, "SES-13");
+    (finding.claim.clone(), commands(finding))
+}
+
+#[test]
+fn a_pool_that_is_too_small_has_the_remedy_that_fits() {
+    for times in [(3_000_000, 20_000, 37_000_000), (40_000_000, 37_200_000, 37_000_000)] {
+        let (claim, typed) = of_pool("transaction", times);
+        assert!(claim.contains("in a transaction without a query for 9"), "{claim}");
+        assert!(
+            claim.contains(
+                "37 clients of role app wait in pgbouncer for one of the 3 connections to database cart"
+            ),
+            "{claim}"
+        );
+        assert!(typed.contains("SET default_pool_size = 40"), "{typed}");
+    }
+    let (claim, typed) = of_pool("session", (90_000, 80_000, 37_000_000));
+    assert!(claim.contains("pool_mode = session") && !typed.contains("default_pool_size"), "{claim} {typed}");
+    let (claim, _) = of_pool("transaction", (2_900_000, 2_800_000, 37_000_000));
+    assert!(claim.contains("these work all the time"), "{claim}");
 }

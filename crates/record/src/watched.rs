@@ -57,6 +57,7 @@ macro_rules! line {
     };
 }
 
+mod clients;
 pub mod cost;
 mod database;
 mod machine;
@@ -64,6 +65,7 @@ mod plans;
 pub mod policy;
 mod relations;
 
+pub use clients::{Connected, Pool};
 pub use cost::Cost;
 pub use database::{
     Activity, Block, ClockOffset, Horizon, Progress, Replication, Server, Session, Slot, Slru, Subscription,
@@ -205,6 +207,10 @@ sampled! {
     Session,
     /// Who the active sessions belong to.
     Activity,
+    /// Who holds the connections.
+    Connected,
+    /// A pool of a pooler.
+    Pool,
     /// A session that waits for another.
     Block,
     /// A holder of the xmin horizon.
@@ -282,6 +288,8 @@ impl Sampled {
             Sampled::WaitProfile(line) => &line.node,
             Sampled::Session(line) => &line.node,
             Sampled::Activity(line) => &line.node,
+            Sampled::Connected(line) => &line.node,
+            Sampled::Pool(line) => &line.node,
             Sampled::Block(line) => &line.node,
             Sampled::Slru(line) => &line.node,
             Sampled::Cgroup(line) => &line.node,

@@ -27,6 +27,8 @@ pub struct NodeState {
     pub is_up: bool,
     /// Whether its processes run on this machine, in our view of process ids.
     pub is_local: bool,
+    /// Whether our session shares its server process with others: a pooler is in between.
+    pub is_pooled: bool,
     /// The host it is reached at; a folder for a Unix socket.
     pub address: String,
     /// Its data directory, if it is visible.

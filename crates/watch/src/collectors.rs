@@ -2,7 +2,9 @@
 
 use crate::board::Board;
 use crate::collect::{Batch, Collect, Place, Recorded, Tick};
+use crate::pooler::Pools;
 use crate::sql::Node;
+use connect::ConnSpec;
 use engines::{Absent, ClusterNode, Survey};
 use std::sync::Arc;
 
@@ -29,6 +31,17 @@ pub fn of_survey(survey: &Survey, board: &Arc<Board>, tries_settings: bool) -> V
         Box::new(UnknownHost { absent: absent.clone(), recorded: Recorded::default() }) as Box<dyn Collect>
     }));
     all
+}
+
+/// One collector for the poolers before each node. `named` is the console of one, if the user names it.
+pub fn of_poolers(
+    nodes: &[ClusterNode],
+    named: Option<&ConnSpec>,
+    board: &Arc<Board>,
+) -> Vec<Box<dyn Collect>> {
+    let collector =
+        |node: &ClusterNode| Pools::new(&node.name, &node.spec, named.cloned(), Arc::clone(board));
+    nodes.iter().map(|node| Box::new(collector(node)) as Box<dyn Collect>).collect()
 }
 
 /// A node without a known address: it is only reported.

@@ -17,6 +17,7 @@ pub mod log;
 pub mod machines;
 mod meter;
 pub mod perf;
+pub mod pooler;
 pub mod sampler;
 pub mod sql;
 pub mod ssh;

@@ -10,6 +10,7 @@
 
 mod blocks;
 pub mod clock;
+mod connected;
 mod core;
 mod counters;
 mod facts;
@@ -26,6 +27,7 @@ mod relations;
 mod sampled;
 pub mod session;
 mod slru;
+mod standbys;
 
 use crate::board::{Board, NodeState};
 use crate::collect::{Batch, Collect, Place, Recorded, Spent, Tick, With};
@@ -233,6 +235,7 @@ impl Node {
             t_us,
             is_up: true,
             is_local: self.is_local,
+            is_pooled: up.session.is_shared(),
             address: address(&self.spec),
             data_directory: self.known.data_directory.clone(),
             tablespaces: self.known.tablespaces.clone(),

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 /// Topics of facts whose name is a relation, as the server quotes it.
 const OF_RELATIONS: [&str; 4] = [PECULIAR, COLUMN_KINDS, TEMPORARY, NO_STATISTICS];
 /// Fields with one, which stand in commands as they are.
-const RELATIONS: [&str; 2] = ["relation", "partition_of"];
+const RELATIONS: [&str; 3] = ["relation", "row_of", "partition_of"];
 
 /// The same for a fact about a relation.
 pub(super) fn of_fact(fact: &mut Fact) {

@@ -1,8 +1,9 @@
 //! DIST: differences between similar nodes, paths between them, scaling.
 
+mod hot;
 mod reference;
 
-use crate::case::{Case, Waiter};
+use crate::case::Case;
 use crate::rule::Need::{Any, Looked, Matrix, Peers, Sweep};
 use crate::rule::{Answer, Claim, Rule};
 use crate::series::Series;
@@ -63,7 +64,7 @@ pub(super) const RULES: &[Rule] = &[
         title: "sessions compete for a row or page",
         needs: &[Looked("wait")],
         limits: "20 % of the active sessions in Lock:tuple, Lock:transactionid, LWLock:BufferContent or BufferMapping (ours)",
-        judge: hot,
+        judge: hot::hot,
         links: &["https://www.postgresql.org/docs/current/monitoring-stats.html#WAIT-EVENT-TABLE"],
     },
     Rule {
@@ -86,8 +87,6 @@ const NODE_LOOK_US: u64 = 10_000_000;
 const NODE_RATE_MIN: f64 = 10.0;
 /// Throughput per session, of that with the fewest.
 const EFFICIENCY: f64 = 0.5;
-/// Of the active sessions.
-const HOT_SHARE: f64 = 0.2;
 /// Differences listed.
 const DIFFERENCES_MAX: usize = 20;
 /// If more hosts than this differ from all others in one fact, it always differs: serial numbers, sizes of memory to the byte.
@@ -348,126 +347,6 @@ fn mix(case: &Case) -> Answer {
         })
         .collect();
     Answer::of(claims, || format!("{} of reads and updates", units::counted(sweep.mixes.len(), "mix")))
-}
-
-fn is_hot(kind: &str, event: &str) -> bool {
-    matches!(
-        (kind, event),
-        ("Lock", "tuple" | "transactionid") | ("LWLock", "BufferContent" | "BufferMapping")
-    )
-}
-
-/// The share of the active sessions that wait for rows, where our role may not see what sessions wait for: `pg_locks` hides nothing. How many are active
-/// is then counted by the server.
-fn masked_share(case: &Case, node: &str) -> f64 {
-    let is_masked = case.gaps.iter().any(|gap| gap.node == node && gap.what == "hidden sessions");
-    let windows = crate::node_time::windows(case);
-    let looks = case.looks(node, &windows);
-    if !is_masked || looks < 1.0 {
-        return 0.0;
-    }
-    let rows =
-        case.waiters(node).filter(|waiter| ["transactionid", "tuple"].contains(&waiter.lock_type.as_str()));
-    let waiting: f64 =
-        rows.map(|waiter| waiter.ticks.within(&windows).readings() as f64).sum::<f64>() / looks;
-    let active_ms = case
-        .one("server", node)
-        .and_then(|server| server.series("active_ms"))
-        .map(|series| series.within(&windows).rate());
-    let active = active_ms.map_or(waiting, |ms| ms / 1e3).max(waiting);
-    if waiting >= 1.0 { waiting / active.max(f64::MIN_POSITIVE) } else { 0.0 }
-}
-
-/// Holders that are idle in a transaction, of those that the longest waits were for.
-const IDLE_ROOTS_SHARE: f64 = 0.5;
-const SPREAD: &str = "spread the keys, split counters into several rows, partition by hash; workers of a queue take their rows with FOR UPDATE SKIP \
-    LOCKED; for index pages, use a key that does not increase";
-const HELD_IDLE: &str = "let the program commit before it does anything else (a call of another service, a question to its user), or change the row last; \
-    then spread the keys, and let workers of a queue take their rows with FOR UPDATE SKIP LOCKED";
-
-fn hot(case: &Case) -> Answer {
-    let mut claims = vec![];
-    let nothing = crate::waits::Waits::default();
-    for node in case.nodes() {
-        let waits = case.waits(node).unwrap_or(&nothing);
-        // A session in a lightweight lock that has been woken waits for a CPU: that is no contention for a page.
-        let of = |kind: &'static str| move |other: &str, event: &str| other == kind && is_hot(other, event);
-        let share = waits.share(Who::Client, of("Lock")).unwrap_or(0.0)
-            + crate::node_time::share_of(case, node, of("LWLock")).unwrap_or(0.0);
-        let share = share.max(masked_share(case, node));
-        if share < HOT_SHARE {
-            continue;
-        }
-        // Waiters behind one idle holder are LCK-01: a hot row has many holders.
-        let roots = case.at("block", node).count();
-        let locks =
-            waits.share(Who::Client, |kind, event| kind == "Lock" && is_hot(kind, event)).unwrap_or(0.0);
-        if locks > share / 2.0 && (roots == 1 || super::lock::is_held_by_an_idle_session(case, node)) {
-            continue;
-        }
-        let statement = waits
-            .worst_statement(is_hot)
-            .map(|(id, share)| (case.query(id).unwrap_or(id).to_string(), share));
-        let idle_share = idle_roots_share(case, node);
-        // An engine's session is idle in its transaction while its client's session works at another node.
-        let is_engines = case.own(node, record::watched::own::SESSIONS).is_some();
-        let is_idle = idle_share >= IDLE_ROOTS_SHARE && !is_engines;
-        let relations: BTreeSet<&str> = case
-            .at("block", node)
-            .map(|block| block.lines.word("relation"))
-            .filter(|relation| !relation.is_empty())
-            .collect();
-        let reference = statement.as_ref().and_then(|(text, _)| {
-            reference::Reference::of(case, node, text, relations.iter().next().copied().unwrap_or_default())
-        });
-        claims.push(
-            Claim::new(
-                if share >= 0.5 { Severity::High } else { Severity::Medium },
-                Level::DiscriminatingCounter,
-                format!(
-                    "{node}: {} of the active sessions wait for the same rows or pages{}{}",
-                    units::percent(share),
-                    if is_idle { ", mostly while their holder is idle in a transaction" } else { "" },
-                    reference.as_ref().map_or("", |reference| &reference.words)
-                ),
-            )
-            .on_node(node)
-            .during(waits.windows(Who::Client, is_hot))
-            .number("hot_share", share)
-            .number("roots", roots as f64)
-            .because(format!("seen in {}", waits.top_in_words(Who::Client)))
-            .with(statement, |claim, (text, share)| claim.because(format!("{} of it in: {text}", units::percent(share))))
-            .with(relations.into_iter().next(), |claim, relation| claim.because(format!("relation {relation}")))
-            .with((roots == 0).then_some(()), |claim, ()| claim.lacking("which relation: no blocked sessions were recorded"))
-            .with(is_idle.then_some(idle_share), |claim, share| {
-                claim.number("idle_holder_share", share).because(format!(
-                    "{} of the longest waits ended behind a session that was idle in a transaction: its program did something else with the row locked",
-                    units::percent(share)
-                ))
-            })
-            .with(reference.as_ref().and_then(|reference| reference.locked_by.as_ref()), |claim, text| {
-                claim.because(format!("rows are locked by: {text}"))
-            })
-            .remedy(remedy_of(reference.as_ref(), is_idle), &[]),
-        );
-    }
-    Answer::of(claims, || "waits for rows and pages".to_string())
-}
-
-/// Of the longest waits, those behind a session that is idle in a transaction.
-fn idle_roots_share(case: &Case, node: &str) -> f64 {
-    let waiters: Vec<&Waiter> = case.waiters(node).collect();
-    let idle = waiters.iter().filter(|waiter| waiter.root_state.starts_with("idle in transaction")).count();
-    idle as f64 / (waiters.len().max(1) as f64)
-}
-
-fn remedy_of(reference: Option<&reference::Reference>, is_idle: bool) -> &'static str {
-    match reference {
-        Some(reference) if reference.locked_by.is_some() => reference::REMEDY,
-        Some(reference) if reference.is_change => reference::SPLIT,
-        _ if is_idle => HELD_IDLE,
-        _ => SPREAD,
-    }
 }
 
 /// A fact in which one machine or node differs from the others.

@@ -1,5 +1,7 @@
 //! SES, MEM, IO: limits that are reached: connections, the memory and the I/O of a control group, what fits into memory.
 
+mod holder;
+
 use super::costly::{busy, severity};
 use super::paste::literal;
 use super::vacuum::is_wal;
@@ -123,14 +125,24 @@ fn refused_for_itself(case: &Case, server: &Thing<'_>, events: &[(&Event, f64)])
         _ => format!("SELECT datname, datconnlimit FROM pg_database WHERE datname = {};", literal(name)),
     };
     let windows = limited.iter().map(|(_, event, _)| Window::new(event.t_us, event.t_us + 1_000_000));
+    let field = if *kind == "role" { "user" } else { "database" };
+    let holders = holder::all(case, server.place, |group| group.lines.word(field) == *name);
+    let all_of_it: f64 = holders.iter().map(|holder| holder.sessions).sum();
+    let unused = holder::unused(&holders, all_of_it);
+    let (text, mut commands) = unused.and_then(holder::advice).unwrap_or_else(|| {
+        (format!("use fewer connections for this {kind} (a pool), or raise its limit; -1 is none"), vec![])
+    });
+    commands.extend([shown, format!("ALTER {} {quoted} CONNECTION LIMIT 50;", kind.to_uppercase())]);
+    let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
     Some(
         Claim::new(
             Severity::High,
             Level::DiscriminatingCounter,
             format!(
-                "{}: {} refused: {kind} {name} has reached its own CONNECTION LIMIT",
+                "{}: {} refused: {kind} {name} has reached its own CONNECTION LIMIT{}",
                 server.place,
-                units::counted(count as usize, "connection")
+                units::counted(count as usize, "connection"),
+                holder::claimed(&holders, all_of_it, f64::MAX)
             ),
         )
         .on_node(server.place)
@@ -145,10 +157,7 @@ fn refused_for_itself(case: &Case, server: &Thing<'_>, events: &[(&Event, f64)])
         .with(case.setting(server.place, "max_connections"), |claim, most| {
             claim.not(format!("max_connections: it is {most}, and the server refuses with other words"))
         })
-        .remedy(
-            format!("use fewer connections for this {kind} (a pool), or raise its limit; -1 is none"),
-            &[&shown, &format!("ALTER {} {quoted} CONNECTION LIMIT 50;", kind.to_uppercase())],
-        ),
+        .remedy(text, &commands),
     )
 }
 
@@ -184,46 +193,92 @@ fn refused(case: &Case) -> Answer {
         if count == 0.0 && own.is_none() && full < FULL_SHARE {
             continue;
         }
-        let idle = server.lines.mean("sessions_total").zip(server.lines.mean("sessions_active"));
-        let windows: Vec<Window> = match events.is_empty() {
-            true => vec![server.lines.ticks.window()],
-            false => events.iter().map(|event| Window::new(event.t_us, event.t_us + 1_000_000)).collect(),
-        };
-        claims.push(
-            Claim::new(
-                if count > 0.0 || own.is_some() { Severity::High } else { Severity::Medium },
-                Level::DiscriminatingCounter,
-                match count > 0.0 {
-                    true => format!("{}: {} refused: {}", server.place, units::counted(count as usize, "connection"), in_use(case, server.place, most)),
-                    false => format!("{}: all {} connections are in use in {} of the samples", server.place, units::short(most), units::percent(full)),
-                },
-            )
-            .on_node(server.place)
-            .during(windows)
-            .number("refused", count)
-            .number("sessions_max", most)
-            .number("full_share", full)
-            .because(match events.first() {
-                Some(event) => format!("the server's log: {}", event.message),
-                None => format!("up to {} sessions were counted", units::short(server.lines.max("sessions_total").unwrap_or(most))),
-            })
-            .with(own, |claim, gap| claim.because(format!("our own connection: {}", gap.why)))
-            .with(of_engine(case, server.place), Claim::because)
-            .with(idle, |claim, (total, active)| {
-                claim.because(format!("of {} sessions {} were active on average", units::short(total), units::short(active)))
-            })
-            .remedy(
-                "put a pool in front of the server, and end what sits idle; more connections cost memory and make snapshots slower",
-                &[
-                    "SELECT application_name, usename, client_addr, state, count(*), max(now() - state_change) AS oldest FROM pg_stat_activity \
-                      WHERE backend_type = 'client backend' GROUP BY 1, 2, 3, 4 ORDER BY 5 DESC;",
-                    "ALTER SYSTEM SET idle_session_timeout = '10min'; SELECT pg_reload_conf(); -- PostgreSQL 14; not with a pool",
-                ],
-            ),
-        );
+        let refused = Refused { count, events, own: own.map(|gap| gap.why.as_str()), most, full };
+        claims.push(all_in_use(case, &server, &refused));
     }
     Answer::of(claims, || "refused connections in the log, and sessions against max_connections".to_string())
 }
+
+/// Connections that were refused, or are all in use.
+struct Refused<'a> {
+    count: f64,
+    events: Vec<&'a Event>,
+    /// Why our own was refused.
+    own: Option<&'a str>,
+    /// How many there are, and the share of the samples in which all are in use.
+    most: f64,
+    full: f64,
+}
+
+fn all_in_use(case: &Case, server: &Thing<'_>, refused: &Refused<'_>) -> Claim {
+    let Refused { count, events, own, most, full } = refused;
+    let idle = server.lines.mean("sessions_total").zip(server.lines.mean("sessions_active"));
+    let windows: Vec<Window> = match events.is_empty() {
+        true => vec![server.lines.ticks.window()],
+        false => events.iter().map(|event| Window::new(event.t_us, event.t_us + 1_000_000)).collect(),
+    };
+    let holders = holder::all(case, server.place, |_| true);
+    let what = match *count > 0.0 {
+        true => format!(
+            "{} refused: {}",
+            units::counted(*count as usize, "connection"),
+            in_use(case, server.place, *most)
+        ),
+        false => format!(
+            "all {} connections are in use in {} of the samples",
+            units::short(*most),
+            units::percent(*full)
+        ),
+    };
+    let unused = holder::unused(&holders, *most);
+    let (text, commands) = unused.and_then(holder::advice).unwrap_or_else(|| (POOL.to_string(), vec![]));
+    let mut commands: Vec<&str> = commands.iter().map(String::as_str).collect();
+    if commands.is_empty() {
+        commands.extend(IDLE_ONES);
+    }
+    Claim::new(
+        if *count > 0.0 || own.is_some() { Severity::High } else { Severity::Medium },
+        Level::DiscriminatingCounter,
+        format!("{}: {what}{}", server.place, holder::claimed(&holders, *most, *most)),
+    )
+    .on_node(server.place)
+    .during(windows)
+    .number("refused", *count)
+    .number("sessions_max", *most)
+    .number("full_share", *full)
+    .with(unused, |claim, holder| {
+        claim.number("idle_of_holder", holder.idle).number("idle_s_max", holder.idle_s_max)
+    })
+    .because(match events.first() {
+        Some(event) => format!("the server's log: {}", event.message),
+        None => format!(
+            "up to {} sessions were counted",
+            units::short(server.lines.max("sessions_total").unwrap_or(*most))
+        ),
+    })
+    .with(*own, |claim, why| claim.because(format!("our own connection: {why}")))
+    .with(of_engine(case, server.place), Claim::because)
+    .with(idle, |claim, (total, active)| {
+        claim.because(format!(
+            "of {} sessions {} were active on average",
+            units::short(total),
+            units::short(active)
+        ))
+    })
+    .with((!holders.is_empty()).then(|| holder::listed(&holders, *most)), |claim, all| {
+        all.into_iter().fold(claim, Claim::because)
+    })
+    .remedy(text, &commands)
+}
+
+/// What to do where the connections are used, or their holders are not known.
+const POOL: &str = "put a pool in front of the server, and end what sits idle; more connections cost memory and make snapshots slower";
+/// What shows the holders, and ends those that are idle.
+const IDLE_ONES: [&str; 2] = [
+    "SELECT application_name, usename, client_addr, state, count(*), max(now() - state_change) AS oldest FROM pg_stat_activity \
+      WHERE backend_type = 'client backend' GROUP BY 1, 2, 3, 4 ORDER BY 5 DESC;",
+    "ALTER SYSTEM SET idle_session_timeout = '10min'; SELECT pg_reload_conf(); -- PostgreSQL 14; not with a pool",
+];
 
 /// Connections that the server keeps for superusers are refused to all others, also when none uses them: 3 by default.
 const RESERVED_MANY: f64 = 10.0;
@@ -290,6 +345,9 @@ fn idle(case: &Case) -> Answer {
             .number("idle_sessions", idle)
             .number("memory_available_bytes", available)
             .because("each session is a process with caches of its own, which it keeps while it is idle")
+            .with(Some(holder::listed(&holder::all(case, server.place, |_| true), f64::MAX)), |claim, all| {
+                all.into_iter().fold(claim, Claim::because)
+            })
             .lacking("the memory of each process: the command shows it")
             .remedy(
                 "use a pool with fewer connections, and end sessions that are idle for long",

@@ -523,6 +523,11 @@ fn of_root(case: &Case, root: &Thing<'_>, figures: &Root) -> Claim {
     let resolves = case.own(root.place, own::RESOLVES).filter(|_| may_be_engines);
     let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
     let longest = lines.max("wait_s").unwrap_or(0.0).max(figures.waited_s);
+    // A wait for the end of a transaction names no table.
+    let rows =
+        root.name.parse().ok().and_then(|pid| case.rows_waited_for(root.place, Some(pid)).into_iter().next());
+    let rows = rows.map(|(table, _)| format!("the others wait for rows of {table}"));
+    let what = what.or_else(|| rows.clone());
     let text_of_claim = headline(root, figures, (state, query, what.as_deref()), application, longest);
     Claim::new(severity(figures), Level::DiscriminatingCounter, text_of_claim)
     .on_node(root.place)
@@ -537,6 +542,7 @@ fn of_root(case: &Case, root: &Thing<'_>, figures: &Root) -> Claim {
         lines.word("relation"),
         lines.word("mode")
     ))
+    .with(rows, Claim::because)
     .because(format!("it was at the root in {} of the looks", lines.ticks.points().len()))
     .with(case.own(root.place, own::LOCKS_WHILE).filter(|_| is_engines), |claim, locks_while| {
         claim.because(format!("no application takes this lock: the cluster's engine does, {locks_while}"))

@@ -84,7 +84,7 @@ const NONE_LEFT: &str = "ALTER SYSTEM SET synchronous_standby_names = ''; SELECT
     committed meanwhile is on this server alone";
 
 /// The next weaker level of `synchronous_commit` at which a standby still confirms.
-fn weaker_commit(mode: &str) -> &'static str {
+pub(super) fn weaker_commit(mode: &str) -> &'static str {
     match mode {
         "remote_apply" => {
             "ALTER SYSTEM SET synchronous_commit = 'on'; SELECT pg_reload_conf(); -- reads of a standby may then miss a commit"
@@ -122,15 +122,15 @@ fn with_delay(claim: Claim, standby: &Thing<'_>, mode: &str) -> Claim {
 
 /// What `synchronous_standby_names` asks for (`syncrep_gram.y`).
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Wanted {
+pub(super) struct Wanted {
     /// Standbys that have to confirm.
-    count: usize,
+    pub(super) count: usize,
     /// Names of which they are; empty for `*`.
     names: Vec<String>,
 }
 
 /// Reads a value of `synchronous_standby_names`; `None` if it is empty or has another form.
-fn wanted(value: &str) -> Option<Wanted> {
+pub(super) fn wanted(value: &str) -> Option<Wanted> {
     let value = value.trim();
     let (count, list) = match value.split_once('(') {
         Some((before, list)) => {
@@ -148,7 +148,7 @@ fn wanted(value: &str) -> Option<Wanted> {
 }
 
 /// Why commits of a node never return, as the end of a claim: fewer standbys stream to it than have to confirm.
-fn shortage(case: &Case, node: &str) -> Option<String> {
+pub(super) fn shortage(case: &Case, node: &str) -> Option<String> {
     let value = case.setting(node, "synchronous_standby_names")?;
     let wanted = wanted(value)?;
     let is_named =

@@ -4,7 +4,7 @@
 pub(super) const CAUSES: &[(&str, &[&str])] = &[
     ("REP-13", &["OBS-01", "LCK-01", "TXN-13", "TXN-05", "DIST-06", "CPU-05"]),
     // Sessions that wait for a table wait behind the replay.
-    ("REP-12", &["REP-01", "REP-11", "LCK-01", "CPU-05"]),
+    ("REP-12", &["REP-18", "REP-01", "REP-11", "LCK-01", "CPU-05"]),
     ("CPU-06", &["SES-02", "WAL-01", "WAL-05", "TXN-01", "DIST-06", "SES-03", "CPU-05", "WAL-06", "GEN-03"]),
     ("WAL-13", &["TXN-01", "WAL-01", "WAL-05", "WAL-07", "CPU-05", "IO-09", "CFG-01"]),
     ("WAL-10", &["IO-10", "TXN-01", "WAL-01", "WAL-05", "CPU-05", "WAL-06"]),
@@ -122,6 +122,7 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
         &["PLAN-01", "PLAN-24", "PLAN-45", "SES-07", "MEM-04", "SES-03", "PLAN-06", "IO-07", "SES-10"],
     ),
     ("EXT-05", &["EXT-01", "PLAN-62", "PLAN-04", "SES-03", "CPU-05"]),
+    ("EXT-06", &["EXT-01", "EXT-03", "PLAN-45", "PLAN-24", "PLAN-16", "SES-03", "CPU-05"]),
     ("EXT-04", &["PLAN-45", "EXT-03", "SES-03", "PLAN-12"]),
     ("VAC-16", &["VAC-03", "VAC-04", "SES-03"]),
     ("REP-17", &["REP-15", "SES-02", "SES-03", "CPU-04"]),
@@ -129,7 +130,8 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
     ("LCK-09", &["LCK-01", "LCK-04", "CPU-05", "DIST-09"]),
     ("TXN-01", &["WAL-01", "WAL-05", "CPU-05", "WAL-06"]),
     ("WAL-01", &["WAL-05", "CPU-05", "WAL-06"]),
-    ("REP-10", &["REP-01", "CPU-05"]),
+    ("REP-10", &["REP-18", "REP-01", "CPU-05"]),
+    ("REP-18", &["REP-01", "REP-11", "CPU-05", "TXN-01", "PLAN-45"]),
     ("REP-01", &["CPU-05", "TXN-01"]),
     ("PLAN-07", &["PLAN-01", "PLAN-06", "PLAN-24", "PLAN-49"]),
     ("PLAN-61", &["PLAN-01", "PLAN-24", "PLAN-12", "PLAN-45", "MEM-04", "SES-03", "PLAN-06"]),

@@ -24,18 +24,18 @@ const NOW: &str = "SELECT wait_event_type, wait_event, state, count(*) FROM pg_s
 
 /// Rules about what makes sessions compute, and so wait for a CPU.
 const COMPUTES: &[&str] = &[
-    "CFG-01", "EXT-02", "EXT-04", "LOG-01", "LOG-03", "LWL-08", "MEM-07", "PLAN-01", "PLAN-03", "PLAN-04",
-    "PLAN-06", "PLAN-08", "PLAN-09", "PLAN-10", "PLAN-11", "PLAN-12", "PLAN-13", "PLAN-14", "PLAN-15",
-    "PLAN-16", "PLAN-17", "PLAN-18", "PLAN-19", "PLAN-20", "PLAN-21", "PLAN-22", "PLAN-23", "PLAN-24",
-    "PLAN-25", "PLAN-27", "PLAN-28", "PLAN-29", "PLAN-30", "PLAN-31", "PLAN-32", "PLAN-33", "PLAN-34",
-    "PLAN-35", "PLAN-36", "PLAN-37", "PLAN-38", "PLAN-39", "PLAN-40", "PLAN-41", "PLAN-45", "PLAN-46",
-    "PLAN-47", "PLAN-48", "PLAN-49", "PLAN-50", "PLAN-51", "PLAN-52", "PLAN-53", "PLAN-54", "PLAN-55",
-    "PLAN-56", "PLAN-57", "PLAN-58", "PLAN-59", "PLAN-60", "PLAN-61", "PLAN-64", "PLAN-65", "PLAN-66",
-    "PLAN-67", "PLAN-68", "PLAN-69", "PLAN-70", "PLAN-71", "PLAN-72", "PLAN-73", "PLAN-74", "PLAN-75",
-    "PLAN-76", "PLAN-77", "PLAN-78", "PLAN-79", "PLAN-80", "REP-14", "REP-17", "SES-01", "SES-07", "SES-08",
-    "SES-10", "SES-11", "TXN-06", "TXN-07", "TXN-08", "TXN-12", "TXN-13", "TXN-14", "TXN-15", "TXN-16",
-    "TXN-17", "TXN-18", "TXN-19", "VAC-11", "VAC-13", "VAC-14", "VAC-15", "VAC-16", "VAC-17", "WAL-11",
-    "PLAN-81", "PLAN-82", "PLAN-83", "PLAN-84", "PLAN-85", "SES-12",
+    "CFG-01", "EXT-02", "EXT-04", "EXT-06", "LOG-01", "LOG-03", "LWL-08", "MEM-07", "PLAN-01", "PLAN-03",
+    "PLAN-04", "PLAN-06", "PLAN-08", "PLAN-09", "PLAN-10", "PLAN-11", "PLAN-12", "PLAN-13", "PLAN-14",
+    "PLAN-15", "PLAN-16", "PLAN-17", "PLAN-18", "PLAN-19", "PLAN-20", "PLAN-21", "PLAN-22", "PLAN-23",
+    "PLAN-24", "PLAN-25", "PLAN-27", "PLAN-28", "PLAN-29", "PLAN-30", "PLAN-31", "PLAN-32", "PLAN-33",
+    "PLAN-34", "PLAN-35", "PLAN-36", "PLAN-37", "PLAN-38", "PLAN-39", "PLAN-40", "PLAN-41", "PLAN-45",
+    "PLAN-46", "PLAN-47", "PLAN-48", "PLAN-49", "PLAN-50", "PLAN-51", "PLAN-52", "PLAN-53", "PLAN-54",
+    "PLAN-55", "PLAN-56", "PLAN-57", "PLAN-58", "PLAN-59", "PLAN-60", "PLAN-61", "PLAN-64", "PLAN-65",
+    "PLAN-66", "PLAN-67", "PLAN-68", "PLAN-69", "PLAN-70", "PLAN-71", "PLAN-72", "PLAN-73", "PLAN-74",
+    "PLAN-75", "PLAN-76", "PLAN-77", "PLAN-78", "PLAN-79", "PLAN-80", "REP-14", "REP-17", "SES-01", "SES-07",
+    "SES-08", "SES-10", "SES-11", "TXN-06", "TXN-07", "TXN-08", "TXN-12", "TXN-13", "TXN-14", "TXN-15",
+    "TXN-16", "TXN-17", "TXN-18", "TXN-19", "VAC-11", "VAC-13", "VAC-14", "VAC-15", "VAC-16", "VAC-17",
+    "WAL-11", "PLAN-81", "PLAN-82", "PLAN-83", "PLAN-84", "PLAN-85", "SES-12",
 ];
 
 /// Every part but the sleeping by design, which loses nothing.
@@ -79,7 +79,7 @@ pub(super) const SLICES: &[Slice] = &[
     Slice {
         part: "synchronous replication",
         is_wait: true,
-        rules: &[&["REP-01", "REP-10", "REP-12"]],
+        rules: &[&["REP-01", "REP-10", "REP-12", "REP-18"]],
         words: "commits wait for a standby",
         commands: &[
             "SELECT application_name, sync_state, write_lag, flush_lag, replay_lag FROM pg_stat_replication;",
@@ -194,7 +194,7 @@ pub(super) const SLICES: &[Slice] = &[
     Slice {
         part: "extensions",
         is_wait: true,
-        rules: &[&["EXT-01", "EXT-05", "DIST-02", "DIST-03"]],
+        rules: &[&["EXT-01", "EXT-05", "EXT-06", "DIST-02", "DIST-03"]],
         words: "sessions wait in an extension: for another server, by postgres_fdw and its relatives or by the engine of a cluster",
         commands: &["SELECT srvname, srvoptions FROM pg_foreign_server;", NOW],
     },

@@ -13,6 +13,7 @@ mod harmless;
 mod inside;
 pub(crate) mod live;
 mod narrow;
+pub(crate) mod outside;
 pub(crate) mod plan;
 mod rows;
 mod scope;
@@ -78,4 +79,5 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Fires> {
         .chain(beside::CASES)
         .chain(rows::CASES)
         .chain(definitions::CASES)
+        .chain(outside::CASES)
 }

@@ -285,6 +285,9 @@ impl Scene {
             .set("load", json!({"step": "load"}), json!({
                 "phase": "copy", "rows": 10_000, "bytes": 11_000_000, "rows_goal": 10_000_000u64, "chunks": 1, "streams": 6,
                 "client_cpu_us": 200_000}))
+            .set("pool", json!({"node": "n1", "pooler": "dbname=pgbouncer host=db1 port=6432", "database": "db", "user": "u"}), json!({
+                "pool_mode": "transaction", "clients_active": 3, "clients_waiting": 0, "servers_active": 3, "servers_free": 2, "size": 20,
+                "max_wait_us": 0, "transactions": 900, "queries": 3_000, "transaction_us": 900_000, "query_us": 800_000, "wait_us": 1_000}))
             .set("watching", json!({"node": "n1", "part": "views"}), json!({
                 "cpu_us": 30_000, "server_cpu_us": 90_000, "asked_us": 120_000, "questions": 22, "cores": 8}))
             .set("watching", json!({"host": "h1", "part": "machine"}), json!({"cpu_us": 20_000, "cores": 8}))

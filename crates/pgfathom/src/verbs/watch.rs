@@ -32,6 +32,9 @@ pub struct Watch {
     /// Also plan the costliest statements with other settings (work_mem, enable_*), by EXPLAIN only
     #[arg(long, help_heading = "Watch")]
     pub what_if: bool,
+    /// The console of a pgbouncer before the server, as a connection string [default: found where it is on this host, or the server is reached through it]
+    #[arg(long, value_name = "CONNECTION", help_heading = "Watch")]
+    pub pooler: Option<String>,
     /// Monitor only the servers (and hosts named by --ssh), not this host
     #[arg(long, help_heading = "Hosts")]
     pub no_host: bool,
@@ -59,6 +62,7 @@ impl Watch {
             is_here: !self.no_host,
             machines: self.machines.value(),
             tries_settings: self.what_if,
+            pooler: self.pooler.as_deref().map(app::connection::console).transpose()?,
             evidence: self.evidence.value(),
             progress: self.progress,
             directory: self.directory.output_dir,

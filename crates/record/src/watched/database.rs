@@ -241,6 +241,8 @@ line! {
         mode: String,
         /// The relation, by name or by oid if it belongs to another database.
         relation: String,
+        /// The table whose row it waits for: while it waits for the transaction that changed a row, it holds the lock of that row. Empty if it waits for none.
+        row_of: String,
         /// The strongest mode in which the root has this relation, if it keeps writers or schema changes out; empty for one behind another that waits.
         held_mode: String,
         /// Its statement, the first 200 characters.
@@ -325,6 +327,10 @@ line! {
         flush_lag_us: Option<u64>,
         /// Until it was replayed.
         replay_lag_us: Option<u64>,
+        /// Whether it reports its oldest snapshot here (`hot_standby_feedback`), itself or by its slot.
+        feedback: Option<bool>,
+        /// Transactions since that snapshot.
+        feedback_xids: Option<u64>,
     }
 }
 

@@ -68,6 +68,10 @@ line! {
         filter: String,
         /// Condition of the index or the join; constants are hidden.
         condition: String,
+        /// What a foreign server is sent for it; constants are hidden.
+        remote: String,
+        /// The name of that server.
+        foreign_server: String,
         /// How it joins, unless both sides must have the row: `Left`, `Right`, `Full`, `Semi`, `Anti`, ...
         join: String,
         /// Of an outer join: no column of the side that may be absent is read above it.

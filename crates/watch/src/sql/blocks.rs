@@ -32,6 +32,8 @@ pub(crate) fn question(probe: &Probe) -> String {
            'waiting', (select json_agg(r) from (select w.pid, w.blockers, l.locktype lock_type, l.objsubid lock_class, l.mode, extract(epoch from
              clock_timestamp() - coalesce({waitstart}, a.query_start)) wait_s,
                case when l.database = (select oid from pg_catalog.pg_database where datname = current_database()) then l.relation::regclass::text else l.relation::text end relation,
+               (select k.relation::regclass::text from k where k.granted and k.locktype = 'tuple' and k.pid = w.pid and l.locktype = 'transactionid'
+                 and k.database = (select oid from pg_catalog.pg_database where datname = current_database()) limit 1) row_of,
                (select k.mode from k where k.granted and k.locktype = 'relation' and (k.database, k.relation, k.pid) = (l.database, l.relation, w.blockers[1])
                  and k.mode = any({STRONG}) order by pg_catalog.array_position({STRONG}, k.mode) limit 1) held_mode, a.query
              from w join a using (pid) left join l using (pid)) r),
@@ -85,6 +87,7 @@ pub(crate) fn answer(node: &str, t_us: u64, answer: &Value, own: &[Own], batch: 
                 own: is_own(row, own),
                 mode: text(row, "mode"),
                 relation: text(row, "relation"),
+                row_of: text(row, "row_of"),
                 held_mode: Some(text(row, "held_mode")).filter(|_| depth == 1).unwrap_or_default(),
                 query: text(row, "query"),
                 blocker_query: query(blocker),

@@ -6,11 +6,13 @@
 use crate::board::{NodeState, Process};
 use crate::collect::Batch;
 use crate::host::schedule::{BACKENDS_MAX, SESSIONS_MAX};
+use crate::sql::connected;
 use crate::sql::counters::Counters;
-use crate::sql::json::{self, age, count, flag, list, micros, number, text};
+use crate::sql::json::{self, age, count, flag, list, number, text};
 use crate::sql::probe::{Probe, column};
 use crate::sql::sampled;
-use record::watched::{Activity, Horizon, Replication, Server, Session, Slot, WAIT_CPU};
+use crate::sql::standbys;
+use record::watched::{Activity, Horizon, Server, Session, Slot, WAIT_CPU};
 use serde_json::Value;
 use std::collections::HashSet;
 
@@ -99,6 +101,7 @@ pub(crate) fn question(probe: &Probe, ours: &str) -> String {
     let sampled = sampled::text(probe, BACKEND);
     let mut parts = processes_sql(&is_ours);
     parts.extend(named_sql());
+    parts.push(connected::text());
     parts.extend([
         format!("'database', (select row_to_json(d) from (select {}, max(stats_reset)::text as reset from pg_catalog.pg_stat_database) d)", sums.join(", ")),
         "'catalog', json_build_object('relations_made', pg_catalog.pg_stat_get_tuples_inserted('pg_catalog.pg_class'::pg_catalog.regclass))".to_string(),
@@ -132,17 +135,7 @@ pub(crate) fn question(probe: &Probe, ours: &str) -> String {
             names[0], names[1], names[2]
         ));
     }
-    if probe.senders.contains("replay_lag") {
-        let lag = |column: &str| {
-            format!("pg_catalog.pg_wal_lsn_diff({lsn}, s.{column}) {}_bytes", column.replace("_lsn", "_lag"))
-        };
-        let time = |column: &str| format!("extract(epoch from s.{column}) {column}");
-        parts.push(format!(
-            "'standbys', (select json_agg(r) from (select s.pid, a.application_name standby, s.state, s.sync_state, {}, {}, {}, {}, {}, {}, {}
-              from pg_catalog.pg_stat_get_wal_senders() s left join a using (pid)) r)",
-            lag("sent_lsn"), lag("write_lsn"), lag("flush_lsn"), lag("replay_lsn"), time("write_lag"), time("flush_lag"), time("replay_lag")
-        ));
-    }
+    parts.extend(standbys::text(probe, lsn));
     parts.extend(slots_sql(probe, lsn));
     let daemons = daemons(probe);
     format!(
@@ -368,10 +361,11 @@ pub(crate) fn answer(
             },
         );
     }
+    connected::lines(answered.node, t_us, answer, batch);
     horizons(answered, answer, batch);
     state.replay_lag_bytes = 0;
     for row in list(answer, "standbys") {
-        let standby = replication(&node(), row);
+        let standby = standbys::line(&node(), row);
         state.replay_lag_bytes = state.replay_lag_bytes.max(standby.replay_lag_bytes.unwrap_or(0));
         batch.reading(t_us, standby);
     }
@@ -520,25 +514,6 @@ pub(crate) fn session(node: &str, row: &Value) -> Session {
         backend_start: text(row, "backend_start"),
         query_id: text(row, "query_id"),
         query: text(row, "query"),
-    }
-}
-
-fn replication(node: &str, row: &Value) -> Replication {
-    // A standby that is ahead of our slightly older position has no lag.
-    let bytes = |name| number(row, name).map(|bytes| bytes.max(0.0) as u64);
-    Replication {
-        node: node.to_string(),
-        standby: text(row, "standby"),
-        pid: count(row, "pid"),
-        state: text(row, "state"),
-        sync_state: text(row, "sync_state"),
-        sent_lag_bytes: bytes("sent_lag_bytes"),
-        write_lag_bytes: bytes("write_lag_bytes"),
-        flush_lag_bytes: bytes("flush_lag_bytes"),
-        replay_lag_bytes: bytes("replay_lag_bytes"),
-        write_lag_us: micros(row, "write_lag"),
-        flush_lag_us: micros(row, "flush_lag"),
-        replay_lag_us: micros(row, "replay_lag"),
     }
 }
 

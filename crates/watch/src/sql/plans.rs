@@ -222,6 +222,8 @@ fn plan_node(node: &str, plan: &Plan, found: &TreeNode, details: &Value) -> Plan
         index: found.index.clone(),
         filter: found.filter.clone(),
         condition: found.condition.clone(),
+        remote: found.remote.clone(),
+        foreign_server: text(table, "server"),
         join: found.join.clone(),
         adds_nothing: found.adds_nothing.filter(|adds_nothing| *adds_nothing),
         rows_planned: found.rows,

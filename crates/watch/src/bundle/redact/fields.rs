@@ -35,7 +35,7 @@ pub(super) const BEFORE_NAMES: [&str; 16] = [
 pub(super) const VALUE_FIELDS: [&str; 6] = ["value", "default", "before", "after", "old", "new"];
 
 /// Fields whose value is a name, and the prefix of its token.
-pub(super) const NAME_FIELDS: [(&str, &str); 11] = [
+pub(super) const NAME_FIELDS: [(&str, &str); 13] = [
     ("host", "host"),
     ("hosts", "host"),
     ("hostname", "host"),
@@ -46,11 +46,13 @@ pub(super) const NAME_FIELDS: [(&str, &str); 11] = [
     ("dbname", "database"),
     ("application", "application"),
     ("standby", "application"),
+    ("pooler", "host"),
+    ("foreign_server", "node"),
     ("slowest_node", "node"),
 ];
 
 /// Fields whose value is a statement.
-pub(super) const SQL_FIELDS: [&str; 12] = [
+pub(super) const SQL_FIELDS: [&str; 13] = [
     "query",
     "inner",
     "outer",
@@ -61,6 +63,7 @@ pub(super) const SQL_FIELDS: [&str; 12] = [
     "statements",
     "filter",
     "condition",
+    "remote",
     "change",
     "definition",
 ];

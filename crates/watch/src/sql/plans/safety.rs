@@ -102,6 +102,19 @@ pub(super) fn of_names() -> String {
     )
 }
 
+/// Whether a foreign table is planned by this server alone: by postgres_fdw, which plans here what it sends unless its server is queried for estimates
+/// (`use_remote_estimate`; `postgresGetForeignRelSize` in postgres_fdw.c), and which connects only when a statement runs. The wrapper is that of the extension,
+/// of an owner whose functions may run; parts of partitioned tables are left to the engines that make them.
+const ALONE: &str = "exists (select from pg_catalog.pg_foreign_table f join pg_catalog.pg_foreign_server s on s.oid = f.ftserver
+    join pg_catalog.pg_foreign_data_wrapper w on w.oid = s.srvfdw
+    join pg_catalog.pg_depend d on d.classid = 'pg_catalog.pg_foreign_data_wrapper'::pg_catalog.regclass and d.objid = w.oid and d.deptype = 'e'
+    join pg_catalog.pg_extension e on d.refclassid = 'pg_catalog.pg_extension'::pg_catalog.regclass and e.oid = d.refobjid
+    where f.ftrelid = mine.oid and e.extname = 'postgres_fdw' and e.extowner in (select oid from trusted)
+      and w.fdwowner in (select oid from trusted) and w.fdwhandler not in (select oid from loose)
+      and not exists (select from pg_catalog.pg_class c where c.oid = mine.oid and c.relispartition)
+      and not exists (select from pg_catalog.unnest(f.ftoptions || s.srvoptions || w.fdwoptions) o
+        where o ~* '^use_remote_estimate=' and o !~* '^use_remote_estimate=(false|off|no|0)$'))";
+
 /// About the tables that this transaction has locked, with their partitions.
 pub(super) fn of_tables() -> String {
     let depends = |class: &str, objects: &str| {
@@ -121,7 +134,7 @@ pub(super) fn of_tables() -> String {
             union all select d.classid, d.objid from pg_catalog.pg_depend d where d.refclassid = 'pg_catalog.pg_type'::pg_catalog.regclass and
               d.refobjid in (select oid from tainted))
          select json_build_object('tables', (select count(*) from mine),
-          'foreign', (select min(relname::text) from mine where relkind = 'f'),
+          'foreign', (select min(relname::text) from mine where relkind = 'f' and not {ALONE}),
           'view', (select min(relname::text) from mine where relkind = 'v' and relowner not in (select oid from trusted)),
           'rule', (select min(relname::text) from mine where relkind in ('r', 'p') and relhasrules),
           'unreadable', (select min(relname::text) from mine where not pg_catalog.has_table_privilege(oid, 'select')),
@@ -207,7 +220,10 @@ pub(super) fn schemas(answer: &Value, wanted: &[String]) -> Result<Vec<String>, 
 /// Whether the locked tables may be planned; else why not.
 pub(super) fn check_tables(answer: &Value) -> Result<(), String> {
     for (name, why) in [
-        ("foreign", "is a foreign table: planning would query another server"),
+        (
+            "foreign",
+            "is a foreign table whose planning could query another server, or that is not of postgres_fdw",
+        ),
         ("view", "is a view of a role that is no superuser: planning could run its functions"),
         ("rule", "has rules"),
         ("unreadable", "is not readable for our role; grant pg_read_all_data"),
@@ -244,6 +260,7 @@ pub(super) fn details() -> String {
     format!("select json_build_object('tables', (select json_agg(r) from (
   select n.nspname::text as schema, c.relname::text as name, pg_catalog.format('%I.%I', n.nspname, c.relname) relation, c.reltuples::float8 as
     rows, c.relispartition partitioned,
+    (select s.srvname::text from pg_catalog.pg_foreign_table f join pg_catalog.pg_foreign_server s on s.oid = f.ftserver where f.ftrelid = c.oid) server,
     (select json_object_agg(a.attname, pg_catalog.format_type(a.atttypid, null)) from pg_catalog.pg_attribute a where a.attrelid = c.oid and
       a.attnum > 0 and not a.attisdropped) as columns,
     (select json_object_agg(a.attname, {of_column}) from pg_catalog.pg_attribute a where a.attrelid = c.oid and

@@ -27,6 +27,8 @@ pub(super) struct TreeNode {
     pub(super) index: String,
     pub(super) filter: String,
     pub(super) condition: String,
+    /// What a foreign server is sent.
+    pub(super) remote: String,
     pub(super) rows: Option<f64>,
     pub(super) width: Option<u64>,
     pub(super) cost: Option<f64>,
@@ -87,6 +89,7 @@ fn node(plan: &Value, number: u64, above: u64) -> TreeNode {
         index: word("Index Name"),
         filter: mask(filter),
         condition: mask(if condition.is_empty() { &keys } else { condition }),
+        remote: mask(&word("Remote SQL")),
         rows: plan["Plan Rows"].as_f64(),
         width: plan["Plan Width"].as_u64(),
         cost: plan["Total Cost"].as_f64(),

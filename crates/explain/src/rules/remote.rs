@@ -1,0 +1,214 @@
+//! EXT-06: statements that wait for a foreign server, by their plans: a condition that is checked here, or one that the other server is slow with.
+
+use super::costly::{in_a_line, plain, severity};
+use super::plan::{self, Planned};
+use crate::case::{Case, Thing};
+use crate::rule::Need::Field;
+use crate::rule::{Answer, Claim, Rule};
+use crate::units;
+use record::finding::{Level, StatementTime};
+use record::statement::{self, Condition};
+use record::watched::FUNCTION_TEXT;
+
+pub(super) const RULES: &[Rule] = &[Rule {
+    id: "EXT-06",
+    title: "a condition on a foreign table is not sent, or the other server is slow with it",
+    needs: &[Field("plan", "cost_total"), Field("server", "sessions_active")],
+    limits: "15 % of the session time in a statement whose sessions wait in an extension for a fifth of it, and that fetches a foreign table without a \
+        condition and checks one here, and returns fewer than 1,000 rows; or sends it, takes 5 ms, and waits for half of them (ours)",
+    judge,
+    links: &[
+        "https://www.postgresql.org/docs/current/postgres-fdw.html#POSTGRES-FDW-REMOTE-QUERY-OPTIMIZATION",
+    ],
+}];
+
+/// The share of the session time.
+const SHARE_MIN: f64 = 0.15;
+/// Of a statement's samples, those in waits for the other server: where it sends all rows, and where it looks for them.
+const WAITS_FETCHING: f64 = 0.2;
+const WAITS_SLOW: f64 = 0.5;
+/// Rows of an execution: more are what the statement is for.
+const ROWS_MAX: f64 = 1_000.0;
+/// A round trip takes less.
+const SLOW_MS: f64 = 5.0;
+/// Characters of what is sent.
+const REMOTE_CHARS: usize = 200;
+/// Characters of a condition.
+const CONDITION_CHARS: usize = 120;
+fn judge(case: &Case) -> Answer {
+    let mut claims = vec![];
+    for planned in plan::planned(case, SHARE_MIN) {
+        let waits = waits_for_others(planned.statement);
+        if waits < WAITS_FETCHING || planned.statement.rows.is_some_and(|rows| rows >= ROWS_MAX) {
+            continue;
+        }
+        let scans: Vec<&Thing<'_>> = planned.nodes.iter().filter(|node| is_scan(node)).collect();
+        // Of several, the plan alone does not show which one takes the time.
+        let [scan] = scans.as_slice() else { continue };
+        let remote = scan.lines.word("remote");
+        let sends = statement::parse(remote).ok().map(|parsed| parsed.is_filtered);
+        let filter = scan.lines.word("filter");
+        claims.extend(match (filter.is_empty(), sends) {
+            (false, Some(false)) => fetched(case, &planned, scan, waits),
+            (true, Some(true)) if waits >= WAITS_SLOW => slow(case, &planned, scan, waits),
+            _ => None,
+        });
+    }
+    Answer::of(claims, || "plans of statements that wait for foreign servers".to_string())
+}
+
+/// A scan of one foreign table, with what is sent for it.
+fn is_scan(node: &Thing<'_>) -> bool {
+    node.lines.word("kind") == "Foreign Scan"
+        && !node.lines.word("remote").is_empty()
+        && !node.lines.word("relation").is_empty()
+}
+
+/// Of a statement's samples, those that wait in an extension.
+fn waits_for_others(statement: &StatementTime) -> f64 {
+    statement.events.iter().filter(|(name, _)| name.starts_with("Extension:")).map(|(_, share)| share).sum()
+}
+
+/// The server of a scan, in words.
+fn server(scan: &Thing<'_>) -> String {
+    match scan.lines.word("foreign_server") {
+        "" => "the foreign server".to_string(),
+        name => format!("server {}", plain(name, CONDITION_CHARS)),
+    }
+}
+
+/// Functions that a condition calls, as it names them, each with its arguments.
+fn calls(condition: &str) -> Vec<(&str, &str)> {
+    let is_of_name = |c: char| c.is_alphanumeric() || "_.$\"".contains(c);
+    let call = |at: usize| -> Option<(&str, &str)> {
+        let before = &condition[..at];
+        let (start, _) = before.char_indices().rev().take_while(|(_, c)| is_of_name(*c)).last()?;
+        let mut depth = 0;
+        let end = condition[at..].char_indices().find(|(_, c)| {
+            depth += i32::from(*c == '(') - i32::from(*c == ')');
+            depth == 0
+        });
+        Some((&before[start..], &condition[at..at + end?.0]))
+    };
+    condition.match_indices('(').filter_map(|(at, _)| call(at)).collect()
+}
+
+/// Functions of users that a condition calls with a column of the table: the plan is made with parameters, and what is computed from these alone is a constant
+/// when the statement runs, so that the condition may be sent then. Built-in functions may be sent, too.
+fn own_functions(case: &Case, planned: &Planned<'_>, scan: &Thing<'_>) -> Vec<String> {
+    let column = format!("{}.", scan.lines.word("alias"));
+    let mut found: Vec<String> = vec![];
+    for (name, arguments) in calls(scan.lines.word("filter")) {
+        let last = name.rsplit('.').next().unwrap_or_default();
+        let is_own =
+            case.facts(FUNCTION_TEXT).any(|fact| fact.node == planned.time.node && fact.name == last);
+        if is_own && arguments.contains(&column) && !found.iter().any(|other| other == name) {
+            found.push(name.to_string());
+        }
+    }
+    found
+}
+
+/// All rows are fetched, and a condition is checked here; `None` where it may be sent when the statement runs.
+fn fetched(case: &Case, planned: &Planned<'_>, scan: &Thing<'_>, waits: f64) -> Option<Claim> {
+    let (filter, remote) = (scan.lines.word("filter"), scan.lines.word("remote"));
+    let called = own_functions(case, planned, scan);
+    if called.is_empty() {
+        return None;
+    }
+    let why = format!(", because of {}()", plain(&called.join("(), "), CONDITION_CHARS));
+    let rows = scan.lines.last("table_rows").filter(|rows| *rows > 0.0);
+    let of_rows = rows.map_or("all rows".to_string(), |rows| format!("all {} rows", units::count(rows)));
+    let text = format!(
+        "{} of the session time is one statement that fetches {of_rows} of {} from {} for each execution, and checks {} here: the condition is not sent{why}",
+        planned.share(),
+        scan.lines.word("relation"),
+        server(scan),
+        plain(filter, CONDITION_CHARS)
+    );
+    let claim = planned
+        .claim(case, Level::CoOccurrence, severity(planned.statement.share), text)
+        .number("waits_share", waits)
+        .because(format!("what is sent has no condition: {}", plain(remote, REMOTE_CHARS)))
+        .because("a condition is sent only if all of it means the same there: built-in operators and functions that are immutable, and those of extensions \
+            that the server's option extensions names, with the collations of the foreign table's columns")
+        .because(planned.file())
+        .not("a slow server there: it is sent no condition that an index could serve")
+        .remedy(
+            "write the condition with built-in functions that both servers have; or make a view or a column there that has the value computed and indexed, and \
+             a \
+             foreign table on it; if the function belongs to an extension that is installed on both, name that in the option extensions of the server",
+            &[
+                "SELECT srvname, srvoptions FROM pg_foreign_server; -- then ALTER SERVER ... OPTIONS (ADD extensions 'name')",
+            ],
+        );
+    Some(claim)
+}
+
+/// The condition is sent, and the other server takes the time; `None` where it is only queried often.
+fn slow(case: &Case, planned: &Planned<'_>, scan: &Thing<'_>, waits: f64) -> Option<Claim> {
+    let mean_ms = planned.statement.mean_ms.filter(|ms| *ms >= SLOW_MS)?;
+    let is_repeated = planned
+        .nodes
+        .iter()
+        .any(|node| node.lines.word("kind") == "Nested Loop" || node.lines.flag("subquery") == Some(true));
+    if is_repeated {
+        return None;
+    }
+    let remote = scan.lines.word("remote");
+    let parsed = statement::parse(remote).ok()?;
+    let table = parsed.tables.first().map(|table| table.name.clone())?;
+    let columns: Vec<String> = parsed.conditions.iter().map(in_words).collect();
+    let text = format!(
+        "{} of the session time is one statement that waits {} for {} to find its rows of {}: the condition is sent ({}), so what is slow is there, most \
+         likely \
+         a table {table} without an index that fits",
+        planned.share(),
+        units::us(mean_ms * waits * 1000.0),
+        server(scan),
+        scan.lines.word("relation"),
+        plain(&columns.join(", "), CONDITION_CHARS)
+    );
+    let there = match statement::plannable(remote) {
+        Ok(text) => format!("EXPLAIN (GENERIC_PLAN) {text}; -- as the application's role on that server, PostgreSQL 16; before it with values for $1"),
+        Err(_) => "SELECT srvname, srvoptions FROM pg_foreign_server; -- then, on that server, EXPLAIN of what is sent, as the evidence has it".to_string(),
+    };
+    let claim = planned
+        .claim(case, Level::CoOccurrence, severity(planned.statement.share), text)
+        .number("waits_share", waits)
+        .because(format!("what is sent: {}", plain(remote, REMOTE_CHARS)))
+        .because(format!("an execution takes {}: {}", units::us(mean_ms * 1000.0), in_a_line(planned.statement)))
+        .because(planned.file())
+        .not("a condition that is checked here: the plan has none")
+        .lacking("the plan there: watch that server, too")
+        .remedy(
+            "plan what is sent on that server, with values: if it scans the table, create an index there for the columns of the condition, or on the \
+             expression \
+             that it compares; a foreign table on a view changes nothing of that",
+            &[&there],
+        );
+    Some(claim)
+}
+
+/// A column that is compared, and what is computed from it.
+fn in_words(condition: &Condition) -> String {
+    match &condition.inside {
+        Some(inside) => format!("{} inside of {inside}", condition.column),
+        None => condition.column.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_of_a_condition_have_their_arguments() {
+        let found = calls("((norm_phone(c.phone) = app.f(($1 || lpad($2, 8)))) AND (c.id = ANY ($3)))");
+        assert_eq!(
+            found,
+            [("norm_phone", "(c.phone"), ("app.f", "(($1 || lpad($2, 8))"), ("lpad", "($2, 8")]
+        );
+        assert_eq!(calls("(a = $1"), []);
+    }
+}

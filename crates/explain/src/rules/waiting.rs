@@ -1,0 +1,273 @@
+//! SES-13: clients that wait in a pooler for a connection of their pool, which the server does not see.
+
+use super::costly::plain;
+use super::paste::word;
+use crate::case::{Case, Thing};
+use crate::node_time::{self, FOR_CPU};
+use crate::rule::Need::Field;
+use crate::rule::{Answer, Claim, Rule};
+use crate::units;
+use record::finding::{Level, Severity};
+
+pub(super) const RULES: &[Rule] = &[Rule {
+    id: "SES-13",
+    title: "clients wait in a pooler for a connection of their pool",
+    needs: &[Field("pool", "clients_waiting")],
+    limits: "a client waits in half of the looks, and clients wait for 10 % of the time that they need a connection; high from 50 % on; low where the server \
+        itself is busy, or nearly all of its time goes into one kind of wait (ours)",
+    judge,
+    links: &[
+        "https://www.pgbouncer.org/usage.html#show-pools",
+        "https://www.pgbouncer.org/config.html#default_pool_size",
+    ],
+}];
+
+/// Looks at which a client waits.
+const LOOKS_SHARE: f64 = 0.5;
+/// Of the time in which clients need a connection, that in which they wait for one.
+const WAIT_SHARE_MIN: f64 = 0.1;
+const WAIT_SHARE_HIGH: f64 = 0.5;
+/// The longest wait where the pooler counts no times.
+const MAX_WAIT_US: f64 = 100_000.0;
+/// Of the time in transactions, that in which no query runs.
+const THINK_SHARE: f64 = 0.5;
+/// By how much more time in transactions than connections can have shows that the time of waiting is in it.
+const WITH_WAIT_FACTOR: f64 = 1.2;
+/// Of the time in which connections are given out, that in which they are in a transaction: less of it, and clients keep connections that they do not use.
+const USED_SHARE: f64 = 0.5;
+/// The server has no room for more sessions from here on: of its CPUs, and of its time that goes into waits for a CPU or one other thing.
+const CPU_BUSY_PCT: f64 = 80.0;
+const CPU_WAIT_SHARE: f64 = 0.25;
+const ONE_WAIT_SHARE: f64 = 0.6;
+/// Fewer active sessions have room to wait.
+const ACTIVE_MIN: f64 = 1.0;
+/// Characters of a name.
+const NAME_CHARS: usize = 40;
+
+/// What keeps the connections of a pool.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Kept {
+    /// Clients that wait, in open transactions, for something else than the server: so much of the time.
+    Thinking(f64),
+    /// Clients that have ended their transactions and keep the connection.
+    BySessions,
+    /// Queries, on a server that has room for more of them, or has none, or that is not known.
+    Working(Option<bool>),
+}
+
+/// What a pooler counted for a pool in the whole recording.
+struct Queue<'a> {
+    pool: Thing<'a>,
+    waiting: f64,
+    clients: f64,
+    servers: f64,
+    max_wait_us: f64,
+    /// Of its database: time in transactions, in queries and of waiting, and how many transactions; `None` where they are not counted.
+    times: Option<(f64, f64, f64, f64)>,
+}
+
+impl<'a> Queue<'a> {
+    /// `None` if hardly a client waits.
+    fn of(case: &'a Case, pool: Thing<'a>) -> Option<Queue<'a>> {
+        let waiting = pool.lines.series("clients_waiting")?;
+        let points = waiting.points();
+        let seen = points.iter().filter(|point| point.max >= 1.0).count() as f64;
+        if seen < points.len() as f64 * LOOKS_SHARE {
+            return None;
+        }
+        let mean = |field: &str| pool.lines.mean(field).unwrap_or(0.0);
+        let is_same = |other: &Thing<'_>| {
+            ["pooler", "database"].iter().all(|field| other.lines.word(field) == pool.lines.word(field))
+        };
+        let sum = |field: &str| -> f64 {
+            case.at("pool", pool.place).filter(is_same).filter_map(|other| other.lines.sum(field)).sum()
+        };
+        let servers: f64 = ["servers_active", "servers_free"]
+            .iter()
+            .flat_map(|field| {
+                let same = case.at("pool", pool.place).filter(is_same);
+                same.filter_map(|other| other.lines.mean(field))
+            })
+            .sum();
+        let given_us = servers * pool.lines.ticks.window().length_us() as f64;
+        let times =
+            apart((sum("transaction_us"), sum("query_us"), sum("wait_us"), sum("transactions")), given_us);
+        Some(Queue {
+            pool,
+            waiting: waiting.mean(),
+            clients: waiting.mean() + mean("clients_active"),
+            servers: mean("servers_active") + mean("servers_free"),
+            max_wait_us: pool.lines.max("max_wait_us").unwrap_or(0.0),
+            times: Some(times).filter(|times| times.0 > 0.0),
+        })
+    }
+
+    /// Of the time in which clients need a connection, that in which they wait for one.
+    fn wait_share(&self) -> Option<f64> {
+        let (transaction_us, _, wait_us, _) = self.times?;
+        Some(wait_us / (wait_us + transaction_us))
+    }
+
+    fn is_long(&self) -> bool {
+        self.wait_share().map_or(self.max_wait_us >= MAX_WAIT_US, |share| share >= WAIT_SHARE_MIN)
+    }
+
+    fn kept(&self, case: &Case) -> Kept {
+        let node = self.pool.place;
+        let Some((transaction_us, query_us, ..)) = self.times else {
+            return Kept::Working(has_room(case, node));
+        };
+        let seconds = self.pool.lines.ticks.window().length_us() as f64 / 1e6;
+        let given_us = self.pool.lines.mean("servers_active").unwrap_or(0.0) * seconds * 1e6;
+        if self.pool.lines.word("pool_mode") == "session" && transaction_us < given_us * USED_SHARE {
+            return Kept::BySessions;
+        }
+        let think = 1.0 - query_us / transaction_us;
+        if think >= THINK_SHARE { Kept::Thinking(think) } else { Kept::Working(has_room(case, node)) }
+    }
+
+    /// So many connections would leave no client waiting, if these go on as they do.
+    fn needed(&self) -> f64 {
+        let share = self.wait_share().unwrap_or(0.0);
+        (self.servers / (1.0 - share).max(0.05)).min(self.clients).ceil()
+    }
+}
+
+/// The times of transactions and queries without that of waiting for a connection: pgbouncer takes the begin of both when the client sends its first query, so
+/// that they are more than its connections can have been given out for.
+fn apart(times: (f64, f64, f64, f64), given_us: f64) -> (f64, f64, f64, f64) {
+    let (transaction_us, query_us, wait_us, transactions) = times;
+    if transaction_us <= given_us * WITH_WAIT_FACTOR {
+        return times;
+    }
+    ((transaction_us - wait_us).max(1.0), (query_us - wait_us).max(0.0), wait_us, transactions)
+}
+
+/// Whether a server could work for more sessions at once; `None` where that is not known.
+fn has_room(case: &Case, node: &str) -> Option<bool> {
+    let time = node_time::all(case).iter().find(|time| time.node == node)?;
+    let share = |name: &str| time.parts.iter().find(|part| part.name == name).map_or(0.0, |part| part.share);
+    let waits = time
+        .parts
+        .iter()
+        .filter(|part| ![node_time::ON_CPU, node_time::UNACCOUNTED].contains(&part.name.as_str()));
+    let most = waits.map(|part| part.share).fold(0.0, f64::max);
+    let host = case.host_of(node).and_then(|host| case.one("host", host))?;
+    let busy: f64 = ["cpu_user_pct", "cpu_system_pct"].iter().filter_map(|field| host.mean(field)).sum();
+    let is_full = busy >= CPU_BUSY_PCT || share(FOR_CPU) >= CPU_WAIT_SHARE;
+    Some(!is_full && (time.active < ACTIVE_MIN || most < ONE_WAIT_SHARE))
+}
+
+fn judge(case: &Case) -> Answer {
+    let queues = case.things("pool").filter_map(|pool| Queue::of(case, pool)).filter(Queue::is_long);
+    let claims: Vec<Claim> = queues.map(|queue| claim(case, &queue)).collect();
+    Answer::of(claims, || "clients that wait in poolers".to_string())
+}
+
+fn claim(case: &Case, queue: &Queue<'_>) -> Claim {
+    let pool = queue.pool.lines;
+    let kept = queue.kept(case);
+    let size = pool.last("size").unwrap_or(queue.servers);
+    let share = queue.wait_share();
+    let severity = match (kept, share) {
+        (Kept::Working(Some(false)), _) => Severity::Low,
+        (_, Some(share)) if share >= WAIT_SHARE_HIGH => Severity::High,
+        _ => Severity::Medium,
+    };
+    let what = match kept {
+        Kept::Thinking(think) => format!(
+            "these are in a transaction without a query for {} of the time: the clients do something else with their transactions open",
+            units::percent(think)
+        ),
+        Kept::BySessions => {
+            "these are given to clients until they disconnect (pool_mode = session), and mostly not used"
+                .to_string()
+        }
+        Kept::Working(Some(true)) => {
+            "these work all the time, and the server has room for more of them".to_string()
+        }
+        Kept::Working(Some(false)) => {
+            "these work all the time, and the server itself has no room for more of them".to_string()
+        }
+        Kept::Working(None) => "these work all the time".to_string(),
+    };
+    let (text, command) = remedy(kept, queue);
+    let look = format!("$ psql {} -c 'SHOW POOLS' -c 'SHOW STATS'", word(pool.word("pooler")));
+    let mut commands = vec![look.as_str()];
+    commands.extend(command.as_deref());
+    Claim::new(
+        severity,
+        Level::DiscriminatingCounter,
+        format!(
+            "{}: {} clients of role {} wait in pgbouncer for one of the {} connections to database {}, for up to {}; {what}",
+            queue.pool.place,
+            units::short(queue.waiting.round().max(1.0)),
+            plain(pool.word("user"), NAME_CHARS),
+            units::short(size),
+            plain(pool.word("database"), NAME_CHARS),
+            units::us(queue.max_wait_us)
+        ),
+    )
+    .on_node(queue.pool.place)
+    .during([pool.ticks.window()])
+    .number("clients_waiting", queue.waiting)
+    .number("pool_size", size)
+    .number("max_wait_us", queue.max_wait_us)
+    .with(share, |claim, share| claim.number("wait_share", share))
+    .because(format!(
+        "SHOW POOLS of pgbouncer ({}): on average {} clients have a connection and {} wait; {} connections to the server are open, pool_mode is {}",
+        plain(pool.word("pooler"), NAME_CHARS * 2),
+        units::short(queue.clients - queue.waiting),
+        units::short(queue.waiting),
+        units::short(queue.servers),
+        plain(pool.word("pool_mode"), NAME_CHARS)
+    ))
+    .with(queue.times, |claim, (transaction_us, query_us, wait_us, transactions)| {
+        claim.because(format!(
+            "SHOW STATS: a transaction waits {} for its connection and has it for {}, of which queries take {}",
+            units::us(wait_us / transactions.max(1.0)),
+            units::us(transaction_us / transactions.max(1.0)),
+            units::us(query_us / transactions.max(1.0))
+        ))
+    })
+    .not("the server's own queues: in its views these clients do not exist")
+    .remedy(text, &commands)
+}
+
+/// What to do about each reason, and the command besides the look at the console.
+fn remedy(kept: Kept, queue: &Queue<'_>) -> (String, Option<String>) {
+    let needed = units::short(queue.needed());
+    let larger = format!(
+        "$ psql {} -c 'SET default_pool_size = {needed}' -c 'SHOW POOLS'",
+        word(queue.pool.lines.word("pooler"))
+    );
+    match kept {
+        Kept::Thinking(_) => (
+            format!(
+                "end transactions before the program waits for anything else (another service, its user, its own computing), and send their statements \
+                 together: that frees the connections that there are. Until then, a pool of about {needed} serves these clients without a queue (also in \
+                 pgbouncer.ini; with pool_size of the database, change that): connections that wait cost the server little"
+            ),
+            Some(larger),
+        ),
+        Kept::BySessions => (
+            "set pool_mode = transaction for this database, if its programs keep nothing in their sessions (SET, LISTEN, temporary tables, prepared statements \
+             before pgbouncer 1.21); else let them close connections that they do not use"
+                .to_string(),
+            None,
+        ),
+        Kept::Working(Some(false)) => (
+            "leave the pool as it is: more connections would wait in the server instead. Make the statements cheaper that take its time (the other findings), \
+             or the server larger"
+                .to_string(),
+            None,
+        ),
+        Kept::Working(_) => (
+            format!(
+                "enlarge the pool step by step, to about {needed} (also in pgbouncer.ini; with pool_size of the database, change that), as long as \
+                 transactions do not take longer; a few connections for each CPU of the server are enough"
+            ),
+            Some(larger),
+        ),
+    }
+}

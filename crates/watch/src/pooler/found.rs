@@ -1,0 +1,111 @@
+//! The poolers of this host that have a node among their databases: from their processes, and the file that each was started with.
+
+use connect::ConnSpec;
+use connect::conninfo::HostSpec;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// The name of the process.
+const PROGRAM: &str = "pgbouncer";
+/// Its port, and the folder of its socket, where the file names none.
+const PORT: u16 = 6432;
+const FOLDER: &str = "/tmp";
+/// The port of its servers, where an entry names none.
+const SERVER_PORT: u16 = 5432;
+/// A role that its console admits over the socket without a password, if it comes from the same user of the system.
+const OWNER: &str = "pgbouncer";
+
+/// What is needed of pgbouncer.ini.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Ini {
+    port: u16,
+    /// The folder of its socket; empty if it has none.
+    folder: String,
+    /// The ports of the servers of its databases.
+    servers: Vec<u16>,
+}
+
+impl Ini {
+    fn of(text: &str) -> Ini {
+        let mut ini = Ini { port: PORT, folder: FOLDER.to_string(), servers: vec![] };
+        let mut section = "";
+        for line in text.lines().map(str::trim).filter(|line| !line.starts_with([';', '#'])) {
+            if let Some(name) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+                section = name;
+            }
+            let Some((name, value)) = line.split_once('=') else { continue };
+            let (name, value) = (name.trim(), value.trim());
+            match (section, name) {
+                ("databases", _) => ini.servers.push(port_of(value)),
+                (_, "listen_port") => ini.port = value.parse().unwrap_or(PORT),
+                (_, "unix_socket_dir") => ini.folder = value.to_string(),
+                _ => {}
+            }
+        }
+        ini
+    }
+}
+
+/// The port in the description of a database: `host=/run port=5433 dbname=x`.
+fn port_of(described: &str) -> u16 {
+    let spaced = described.replace(" =", "=").replace("= ", "=");
+    let port = spaced.split_whitespace().find_map(|word| word.strip_prefix("port="));
+    port.and_then(|port| port.trim_matches('\'').parse().ok()).unwrap_or(SERVER_PORT)
+}
+
+/// Consoles of poolers whose databases are on the server at `port` of this host, for the role of `spec`.
+pub(super) fn here(spec: &ConnSpec, port: u16) -> Vec<ConnSpec> {
+    let Ok(all) = fs::read_dir("/proc") else { return vec![] };
+    let is_pooler = |folder: &PathBuf| {
+        fs::read_to_string(folder.join("comm")).is_ok_and(|name| name.trim_end() == PROGRAM)
+    };
+    let processes = all.flatten().map(|entry| entry.path()).filter(is_pooler);
+    let mut found = vec![];
+    for process in processes {
+        let Some(ini) = ini_of(&process).filter(|ini| ini.servers.contains(&port)) else { continue };
+        let socket = format!("{}/.s.PGSQL.{}", ini.folder, ini.port);
+        let host = if !ini.folder.is_empty() && Path::new(&socket).exists() {
+            ini.folder.as_str()
+        } else {
+            "127.0.0.1"
+        };
+        let mut place = spec.clone().with_dbname(super::CONSOLE);
+        // Any user of this host may start a process of this name: the password is not for it.
+        place.password = None;
+        place.hosts = vec![HostSpec::new(host, ini.port)];
+        found.push(place.clone());
+        let owner = fs::metadata(&process).map(|data| data.uid());
+        if owner.is_ok_and(|uid| uid == rustix::process::geteuid().as_raw()) {
+            found.push(place.with_user(OWNER));
+        }
+    }
+    found
+}
+
+/// The file that a process was started with, if we may read it.
+fn ini_of(process: &Path) -> Option<Ini> {
+    let line = fs::read(process.join("cmdline")).ok()?;
+    let words = line.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned());
+    let path = words.skip(1).find(|word| !word.is_empty() && !word.starts_with('-'))?;
+    let folder = fs::read_link(process.join("cwd")).unwrap_or_default();
+    Some(Ini::of(&fs::read_to_string(folder.join(path)).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_of_a_pooler_names_its_socket_and_its_servers() {
+        let ini = Ini::of(
+            "; comment\n[databases]\ncart = host=/run/pg port=6100\nother = host=10.0.0.2\n[pgbouncer]\nlisten_port = 6110\n\
+             unix_socket_dir=/run/pg\n;listen_port=1\n",
+        );
+        assert_eq!(ini, Ini { port: 6110, folder: "/run/pg".to_string(), servers: vec![6100, 5432] });
+        assert_eq!(
+            Ini::of("[databases]\n* = port = 5433"),
+            Ini { port: 6432, folder: "/tmp".to_string(), servers: vec![5433] }
+        );
+    }
+}
