@@ -285,7 +285,7 @@ fn is_strange(tree: &str, nodes: &str) -> String {
     };
     format!(
         "({tree}::text ~ '[{{]({nodes})' or {} or {})",
-        of("[A-Za-z_]*[tT]ype(?:[iI]d)?|opno|eqop|sortop"),
+        of("[A-Za-z_]*[tT]yp(?:e|e[iI]d|id)?|opno|eqop|sortop"),
         calls(tree, "= any($2::oid[]) or called[1]::oid >= 16384")
     )
 }
@@ -306,15 +306,17 @@ fn of_locked() -> String {
           classes as (select pg_catalog.unnest(indclass::oid[]) oid from indexes
             union select pg_catalog.unnest(p.partclass::oid[]) from pg_catalog.pg_partitioned_table p where p.partrelid in (select oid from mine)),
           families as materialized (select c.opcfamily oid from pg_catalog.pg_opclass c where c.oid >= 16384 and c.oid in (select oid from classes)),
-          types as (select a.atttypid oid from pg_catalog.pg_attribute a
-              where a.attrelid in (select oid from mine) and a.attnum > 0 and not a.attisdropped and a.attname = any($1::text[]::name[]))
+          types as (select t.oid from pg_catalog.pg_attribute a join pg_catalog.pg_type t on t.oid = a.atttypid
+              left join pg_catalog.pg_type e on e.oid = t.typelem and t.typlen = -1
+              where a.attrelid in (select oid from mine) and a.attnum > 0 and not a.attisdropped and t.oid >= 16384
+                and (a.attname = any($1::text[]::name[]) or coalesce(e.typtype, t.typtype) not in ('b', 'e')))
          select json_build_object(
           'kind', (select min(relname::text) from mine where relkind not in ('r', 'p', 'v') or relhasrules and relkind <> 'v'),
           'view', (select min(m.relname::text) from mine m join pg_catalog.pg_rewrite w on w.ev_class = m.oid
               where m.relkind = 'v' and (w.rulename <> '_RETURN' or {} or {})),
           'free', (select min(m.relname::text) from mine m where not exists (select from held h where h.relation = m.oid
               and h.mode = 'ShareUpdateExclusiveLock')),
-          'type', (select min(pg_catalog.format_type(t.oid, null)) from types t where t.oid >= 16384),
+          'type', (select min(pg_catalog.format_type(t.oid, null)) from types t),
           'class', exists (select from pg_catalog.pg_amproc f where f.amprocfamily in (select oid from families) and f.amproc in (select oid from foreign_code))
             or exists (select from pg_catalog.pg_amop o join pg_catalog.pg_operator s on s.oid = o.amopopr
                 where o.amopfamily in (select oid from families) and s.oprcode in (select oid from foreign_code)),
