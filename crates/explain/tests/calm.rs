@@ -13,7 +13,12 @@ fn n1() -> serde_json::Value {
 fn few_sessions_that_commit_to_a_fast_device_are_no_trouble() {
     let severity = |active_ms: f64, flush_ms: f64| {
         let mut scene = fired("WAL-01");
-        scene.set("server", n1(), json!({"active_ms": active_ms}));
+        scene.set("server", n1(), json!({"active_ms": active_ms, "sessions_active": 1}));
+        scene.set("wait", wait("n1", "LWLock", "WALWrite"), json!({"sessions": 1}));
+        scene.set("wait", wait("n1", "IO", "WALSync"), json!({"sessions": 0}));
+        for idle in [wait("n1", "CPU", "CPU"), wait("n1", "IO", "DataFileRead")] {
+            scene.set("wait", idle, json!({"sessions": 0}));
+        }
         scene.set("disk", disk("h1", "nvme0n1"), json!({"flush_await_ms": flush_ms}));
         let found = scene.explain().findings;
         found.into_iter().find(|finding| finding.rule == "WAL-01").map(|finding| finding.severity)
