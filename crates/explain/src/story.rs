@@ -11,7 +11,7 @@ use crate::case::Case;
 use crate::node_time;
 use crate::rules::failing::GIVES_UP_EARLY;
 use crate::rules::lock::{BY_DESIGN, ENGINES};
-use crate::rules::statement::OWN_LIMIT;
+use crate::rules::statement::{OWN_LIMIT, SAVED_LEAST, SAVED_MOST};
 use crate::rules::waste::DEAD_ROWS;
 use crate::units;
 use causes::CAUSES;
@@ -197,7 +197,12 @@ fn cost(case: &Case, finding: &mut Finding) {
     }
     let Some(impact) = finding.impact else { return };
     let saved = SAVED.iter().find(|(rule, _, _)| *rule == finding.rule);
-    finding.benefit = saved.map(|(_, least, most)| Benefit { least: impact * least, most: impact * most });
+    // What the recording shows of what can be saved is less than what remedies of the kind may save.
+    let of = |name: &str, usual: f64| finding.numbers.get(name).map_or(usual, |shown| shown.min(usual));
+    finding.benefit = saved.map(|(_, least, most)| Benefit {
+        least: impact * of(SAVED_LEAST, *least),
+        most: impact * of(SAVED_MOST, *most),
+    });
     let most = match impact {
         share if share < NOTE_SHARE_MAX => Severity::Note,
         share if share < LOW_SHARE_MAX => Severity::Low,

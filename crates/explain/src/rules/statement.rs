@@ -16,7 +16,7 @@ use crate::rule::Need::{Any, Facts, Field};
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
 use record::finding::{Level, Severity, StatementTime};
-pub(crate) use spill::OWN_LIMIT;
+pub(crate) use spill::{OWN_LIMIT, SAVED_LEAST, SAVED_MOST};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
