@@ -349,6 +349,11 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
     }),
     // Planning that is short, or rare; and prepared once, so that sessions are seen in executions.
     ("PLAN-04", |scene| planned_long(scene, 0.1, 2_000)),
+    // Executions that fail are not counted, however long they took.
+    ("PLAN-04", |scene| {
+        planned_unseen(scene, 11, "14");
+        scene.set("server", json!({"node": "n1"}), json!({"xact_rollback": 40}));
+    }),
     // One of its executions lasts: what sessions do is not planning.
     ("PLAN-04", |scene| {
         planned_unseen(scene, 11, "14");

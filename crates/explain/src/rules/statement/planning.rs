@@ -22,7 +22,9 @@ const HIDDEN_MS_MIN: f64 = 20.0;
 const HIDDEN_TIMES_MIN: f64 = 10.0;
 /// Executions from which on this is not one of them that has not ended.
 const CALLS_MIN: f64 = 20.0;
-/// By how much such a one is longer than the others.
+/// Transactions that fail, for each execution, from which on failed executions may be what takes the time.
+const FAILING_MAX: f64 = 0.05;
+/// By how much one that has not ended is longer than the others.
 const UNENDED_TIMES: f64 = 5.0;
 /// A text of so many characters takes long to parse as well.
 const TEXT_CHARS_MAX: usize = 3_000;
@@ -152,6 +154,9 @@ fn longest<'a>(case: &'a Case, time: &'a NodeTime) -> Option<Unplanned<'a>> {
 /// The same where no plan was made: sessions compute with a SELECT far longer than its executions take, and what they do before an execution is planning.
 fn hidden<'a>(case: &'a Case, time: &'a NodeTime) -> Option<Unplanned<'a>> {
     let looks = case.looks(&time.node, &[case.span]).max(1.0);
+    // What fails, or is cancelled, is not counted however long it took.
+    let failing =
+        case.one("server", &time.node).and_then(|server| server.rate("xact_rollback")).unwrap_or(0.0);
     let statements = case.at("statement", &time.node).filter_map(|one| {
         let id = one.lines.word("query_id");
         let is_planned = || {
@@ -172,7 +177,9 @@ fn hidden<'a>(case: &'a Case, time: &'a NodeTime) -> Option<Unplanned<'a>> {
         let is_unended = ages.any(|age| age * 1e3 > hidden_ms * UNENDED_TIMES);
         let share = (hidden_ms / 1e3 * calls_per_s / time.active).min(1.0);
         let is_much = hidden_ms >= HIDDEN_MS_MIN.max(mean_ms * HIDDEN_TIMES_MIN);
-        let is_it = is_read && is_short && is_much && !is_unended && calls >= CALLS_MIN && !is_planned();
+        let is_failing = failing >= calls_per_s * FAILING_MAX;
+        let is_it = is_read && is_short && is_much && !is_planned();
+        let is_it = is_it && calls >= CALLS_MIN && !is_unended && !is_failing;
         (is_it && share >= PLAN_SHARE_MIN).then_some(Unplanned {
             id,
             plan: None,
