@@ -136,6 +136,20 @@ line! {
 
 line! {
     /// A function of users that was called in the interval (`pg_stat_user_functions`); only with `track_functions`.
+line! {
+    /// The statements of an interval that have no line of their own, because others cost more.
+    StatementRest, "statement_rest" {
+        /// The node.
+        node: String,
+        /// How many entries of `pg_stat_statements` they are.
+        entries: u64,
+        /// Their executions.
+        calls: u64,
+        /// Their time executing.
+        total_ms: Option<f64>,
+    }
+}
+
     Function, "function" {
         /// The node.
         node: String,

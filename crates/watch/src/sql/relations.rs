@@ -7,7 +7,7 @@ use crate::sql::json::{age, count, flag, list, number, text};
 use crate::sql::probe::{Probe, column};
 use crate::sql::sampled;
 use engines::profile::Own;
-use record::watched::{Io, Statement, Subscription, Table, WAIT_CPU, WaitProfile};
+use record::watched::{Io, Statement, StatementRest, Subscription, Table, WAIT_CPU, WaitProfile};
 use serde_json::Value;
 use std::collections::{BTreeSet, HashSet};
 
@@ -303,6 +303,9 @@ pub(crate) fn statements_answer(
     moved.sort_by(|a, b| b.total_ms.unwrap_or(0.0).total_cmp(&a.total_ms.unwrap_or(0.0)));
     moved.truncate(STATEMENTS_MAX);
     let unknown: BTreeSet<String> =
+    if let Some(rest) = rest(answered, moved.get(STATEMENTS_MAX..).unwrap_or_default()) {
+        batch.counted(answered.t_us, answered.interval_us, rest);
+    }
         moved.iter().map(|line| line.query_id.clone()).filter(|id| !known.contains(id)).collect();
     for line in moved {
         batch.counted(answered.t_us, answered.interval_us, line);
@@ -312,6 +315,16 @@ pub(crate) fn statements_answer(
 
 /// Texts of statements; the parameter is the list of ids. PostgreSQL 18 shortens lists of constants: how many commas the text of a session with the
 /// statement has shows how long such a list is.
+/// Those that get no line, as one; `None` if there are none.
+fn rest(answered: &Answered<'_>, left: &[Statement]) -> Option<StatementRest> {
+    (!left.is_empty()).then(|| StatementRest {
+        node: answered.node.to_string(),
+        entries: left.len() as u64,
+        calls: left.iter().filter_map(|line| line.calls).sum(),
+        total_ms: Some(left.iter().filter_map(|line| line.total_ms).sum()),
+    })
+}
+
 pub(crate) fn texts(probe: &Probe) -> String {
     let commas = match column(&probe.activity_columns, "query_id", "") {
         "" => String::new(),
