@@ -46,6 +46,7 @@ mod pool;
 mod queue;
 mod raised;
 mod relation;
+mod remainder;
 mod repeated;
 pub(crate) mod replication;
 mod rounds;
@@ -109,6 +110,7 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
     ];
     let after = [
         siblings::RULES,
+        remainder::RULES,
         paging::RULES,
         pieces::RULES,
         policy::RULES,

@@ -97,6 +97,7 @@ const SAVED: &[(&str, f64, f64)] = &[
     ("TXN-14", 0.3, 1.0),
     ("LOG-03", 0.2, 0.95),
     ("PLAN-64", 0.5, 1.0),
+    ("PLAN-84", 0.3, 1.0),
     ("PLAN-65", 0.5, 1.0),
     ("PLAN-66", 0.5, 1.0),
     ("PLAN-67", 0.5, 1.0),
@@ -349,6 +350,14 @@ fn is_of_another_statement(cause: &Finding, symptom: &Finding) -> bool {
     is_of_one && own != other && !is_inside(own, other) && !is_inside(other, own)
 }
 
+/// Whether a finding names the default partition of another one, or the table whose partition it is.
+fn is_about(cause: &Finding, symptom: &Finding) -> bool {
+    let named =
+        cause.claim.split(" is in ").nth(1).and_then(|rest| rest.split_once(", the default partition of "));
+    let tables = named.map(|(part, rest)| [part, rest.split(',').next().unwrap_or(rest)]);
+    tables.is_some_and(|tables| tables.iter().any(|table| symptom.claim.contains(table)))
+}
+
 /// Whether a finding can be a symptom of this cause: sessions behind another transaction than one of the engine's have a cause of their own, and so has a
 /// statement that walks over living rows.
 fn is_its(cause: &Finding, symptom: &Finding) -> bool {
@@ -364,6 +373,10 @@ fn is_its(cause: &Finding, symptom: &Finding) -> bool {
             true
         }
         (_, "PLAN-27") => only_with(DEAD_ROWS),
+        // Other tables have causes of their own.
+        ("PLAN-84", "PLAN-01" | "PLAN-10" | "PLAN-45" | "PLAN-62" | "PLAN-24" | "PLAN-06") => {
+            is_about(cause, symptom)
+        }
         // A statement that is planned poorly for its price lacks no index.
         ("CFG-01", "PLAN-01") => cause.numbers.contains_key("blocks_per_call"),
         // Those that wait so shortly have no other reason to fail than the limit.

@@ -55,6 +55,10 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
             "PLAN-12",
         ],
     ),
+    (
+        "PLAN-84",
+        &["PLAN-01", "PLAN-10", "PLAN-45", "PLAN-62", "PLAN-24", "MEM-04", "SES-03", "PLAN-06", "IO-07"],
+    ),
     ("PLAN-65", &["PLAN-45", "PLAN-24", "PLAN-27", "MEM-04", "SES-03", "PLAN-06", "IO-07", "PLAN-12"]),
     ("PLAN-66", &["PLAN-45", "MEM-04", "SES-03", "PLAN-06", "IO-07"]),
     (

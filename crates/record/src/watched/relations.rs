@@ -73,6 +73,8 @@ line! {
         key_sequences: String,
         /// The table that it is a partition of; empty if of none.
         partition_of: String,
+        /// Its bound as a partition, cut after 200 characters: `FOR VALUES ...`, or `DEFAULT`; empty if it is none.
+        partition_bound: String,
         /// `fillfactor`; absent at the default of 100.
         fillfactor: Option<u64>,
         /// Columns with a number of distinct values that was declared: `column n_distinct=-1`, separated by `; `.
@@ -135,8 +137,6 @@ line! {
 }
 
 line! {
-    /// A function of users that was called in the interval (`pg_stat_user_functions`); only with `track_functions`.
-line! {
     /// The statements of an interval that have no line of their own, because others cost more.
     StatementRest, "statement_rest" {
         /// The node.
@@ -150,6 +150,8 @@ line! {
     }
 }
 
+line! {
+    /// A function of users that was called in the interval (`pg_stat_user_functions`); only with `track_functions`.
     Function, "function" {
         /// The node.
         node: String,
