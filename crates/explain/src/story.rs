@@ -355,7 +355,11 @@ fn is_about(cause: &Finding, symptom: &Finding) -> bool {
     let named =
         cause.claim.split(" is in ").nth(1).and_then(|rest| rest.split_once(", the default partition of "));
     let tables = named.map(|(part, rest)| [part, rest.split(',').next().unwrap_or(rest)]);
-    tables.is_some_and(|tables| tables.iter().any(|table| symptom.claim.contains(table)))
+    let is_end = |rest: &str| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_');
+    let claim = &symptom.claim;
+    let is_named =
+        |table: &&str| claim.match_indices(*table).any(|(at, _)| is_end(&claim[at + table.len()..]));
+    tables.is_some_and(|tables| tables.iter().any(is_named))
 }
 
 /// Whether a finding can be a symptom of this cause: sessions behind another transaction than one of the engine's have a cause of their own, and so has a

@@ -324,3 +324,23 @@ pub(super) fn spill(case: &Case) -> Answer {
     }
     Answer::of(claims, || "temporary files of the statements that take the time".to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_memory_saves_the_files_and_not_the_sort() {
+        let of = |ms: f64, in_files: f64| StatementTime {
+            mean_ms: Some(ms),
+            events: vec![("CPU".to_string(), 1.0 - in_files), ("IO:BuffileRead".to_string(), in_files)],
+            ..StatementTime::default()
+        };
+        // 10 MB of files in 400 ms, in which sessions hardly wait for them.
+        let (least, most) = saved(&of(400.0, 0.02), 10e6);
+        assert!(least == 0.0 && (most - 0.27).abs() < 1e-9, "{least} {most}");
+        // A disk that is slow is most of the time.
+        let (least, most) = saved(&of(4_000.0, 0.8), 10e6);
+        assert!((least - 0.8).abs() < 1e-9 && most < 0.9, "{least} {most}");
+    }
+}
