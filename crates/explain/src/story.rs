@@ -97,7 +97,7 @@ const SAVED: &[(&str, f64, f64)] = &[
     ("TXN-14", 0.3, 1.0),
     ("LOG-03", 0.2, 0.95),
     ("PLAN-64", 0.5, 1.0),
-    ("PLAN-84", 0.3, 1.0),
+    ("PLAN-86", 0.3, 1.0),
     ("PLAN-65", 0.5, 1.0),
     ("PLAN-66", 0.5, 1.0),
     ("PLAN-67", 0.5, 1.0),
@@ -378,7 +378,7 @@ fn is_its(cause: &Finding, symptom: &Finding) -> bool {
         }
         (_, "PLAN-27") => only_with(DEAD_ROWS),
         // Other tables have causes of their own.
-        ("PLAN-84", "PLAN-01" | "PLAN-10" | "PLAN-45" | "PLAN-62" | "PLAN-24" | "PLAN-06") => {
+        ("PLAN-86", "PLAN-01" | "PLAN-10" | "PLAN-45" | "PLAN-62" | "PLAN-24" | "PLAN-06") => {
             is_about(cause, symptom)
         }
         // A statement that is planned poorly for its price lacks no index.

@@ -1,4 +1,4 @@
-//! PLAN-84: rows that lie in the default partition, because the partitions for them were not made.
+//! PLAN-86: rows that lie in the default partition, because the partitions for them were not made.
 
 use super::costly::{busy, plain, severity};
 use super::paste::literal;
@@ -9,7 +9,7 @@ use crate::units;
 use record::finding::{Level, NodeTime};
 
 pub(super) const RULES: &[Rule] = &[Rule {
-    id: "PLAN-84",
+    id: "PLAN-86",
     title: "most rows of a partitioned table lie in its default partition",
     needs: &[Field("table", "live_rows"), Field("table", "blocks_hit"), Field("server", "sessions_active")],
     limits: "20 % of the session time in a default partition of 10,000 rows, beside partitions by range, with half of the rows of all of them or more (ours)",

@@ -56,7 +56,7 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "PLAN-84",
+        "PLAN-86",
         &["PLAN-01", "PLAN-10", "PLAN-45", "PLAN-62", "PLAN-24", "MEM-04", "SES-03", "PLAN-06", "IO-07"],
     ),
     ("PLAN-65", &["PLAN-45", "PLAN-24", "PLAN-27", "MEM-04", "SES-03", "PLAN-06", "IO-07", "PLAN-12"]),

@@ -89,7 +89,7 @@ fn a_default_partition_explains_what_is_about_it_or_its_whole_table() {
         ("n1: one statement that reads 9 rows of public.r_old to return 5", false),
     ] {
         let mut all = vec![
-            finding("PLAN-84", "n1", Severity::High, cause),
+            finding("PLAN-86", "n1", Severity::High, cause),
             finding("PLAN-01", "n1", Severity::High, claim),
         ];
         under_their_causes(&Case::default(), &mut all);

@@ -146,7 +146,7 @@ pub(super) const CASES: &[Fires] = &[
     ("WAL-14", Counter, |scene| committed(scene, INSERT, 1, 9_000, 9_100)),
     ("PLAN-83", Co, |scene| skipped(scene, "(at > $1)", 9_000, 3_000.0)),
     ("VAC-15", Counter, |scene| refreshed(scene, 3)),
-    ("PLAN-84", Co, |scene| {
+    ("PLAN-86", Co, |scene| {
         parted(scene, &[("reading_default", "DEFAULT", 800_000), ("reading_01", JANUARY, 30_000)])
     }),
     ("PLAN-05", Co, |scene| upserted(scene, "select sku from offer where vendor = $1 order by price", 500)),
@@ -189,13 +189,13 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
     }),
     ("PLAN-83", |scene| skipped(scene, "(at > $1)", 9_000, 9_000.0)),
     // Another partition has the time, most rows have partitions of their own, and values are listed.
-    ("PLAN-84", |scene| {
+    ("PLAN-86", |scene| {
         parted(scene, &[("reading_01", JANUARY, 30_000), ("reading_default", "DEFAULT", 800_000)])
     }),
-    ("PLAN-84", |scene| {
+    ("PLAN-86", |scene| {
         parted(scene, &[("reading_default", "DEFAULT", 20_000), ("reading_01", JANUARY, 900_000)])
     }),
-    ("PLAN-84", |scene| {
+    ("PLAN-86", |scene| {
         parted(
             scene,
             &[("reading_default", "DEFAULT", 800_000), ("reading_a", "FOR VALUES IN ('a')", 30_000)],
