@@ -383,6 +383,7 @@ fn statements(case: &Case, node: &str, windows: &[Window], waits: &Waits, active
         }
     }
     let mut all = same_text::merged(all);
+    same_text::with_rest(&mut all, rest(case, node, windows, covered_s));
     for (statement, _) in &mut all {
         statement.share = if active > 0.0 { (statement.sessions / active).min(1.0) } else { 0.0 };
     }
@@ -394,6 +395,17 @@ fn statements(case: &Case, node: &str, windows: &[Window], waits: &Waits, active
         ..statement
     };
     all.into_iter().map(with_events).collect()
+}
+
+/// What the server counted for the statements without a line.
+fn rest(case: &Case, node: &str, windows: &[Window], covered_s: f64) -> same_text::Rest {
+    let Some(lines) = case.one("statement_rest", node) else { return same_text::Rest::default() };
+    let inside = |field: &str| lines.series(field).map(|series| series.within(windows));
+    let total_ms = inside("total_ms").map_or(0.0, |series| series.sum());
+    same_text::Rest {
+        entries: lines.max("entries").unwrap_or(0.0),
+        sessions: total_ms / 1e3 / covered_s.max(f64::MIN_POSITIVE),
+    }
 }
 
 /// Sessions seen in a statement that was not counted, for each look.

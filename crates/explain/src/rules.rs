@@ -47,6 +47,7 @@ mod pool;
 mod queue;
 mod raised;
 mod relation;
+mod remainder;
 mod remote;
 mod repeated;
 pub(crate) mod replication;
@@ -112,8 +113,9 @@ const BEFORE: [&[Rule]; 35] = [
 ];
 
 /// Those behind them.
-const AFTER: [&[Rule]; 30] = [
+const AFTER: [&[Rule]; 31] = [
     siblings::RULES,
+    remainder::RULES,
     paging::RULES,
     pieces::RULES,
     policy::RULES,

@@ -14,7 +14,7 @@ use crate::rules::failing::GIVES_UP_EARLY;
 use crate::rules::generator::deadlock::OVER_NODES;
 use crate::rules::lock::{BY_DESIGN, ENGINES};
 use crate::rules::plan::UNSURE;
-use crate::rules::statement::{OWN_LIMIT, compiled_share};
+use crate::rules::statement::{OWN_LIMIT, SAVED_LEAST, SAVED_MOST, compiled_share};
 use crate::rules::waste::DEAD_ROWS;
 use crate::units;
 use causes::CAUSES;
@@ -104,6 +104,7 @@ const SAVED: &[(&str, f64, f64)] = &[
     ("TXN-14", 0.3, 1.0),
     ("LOG-03", 0.2, 0.95),
     ("PLAN-64", 0.5, 1.0),
+    ("PLAN-86", 0.3, 1.0),
     ("PLAN-65", 0.5, 1.0),
     ("PLAN-66", 0.5, 1.0),
     ("PLAN-67", 0.5, 1.0),
@@ -224,8 +225,12 @@ fn cost(case: &Case, finding: &mut Finding) {
     }
     let saved = SAVED.iter().find(|(rule, _, _)| *rule == finding.rule);
     let is_unsure = finding.numbers.contains_key(UNSURE);
-    let at_least = |least: f64| if is_unsure { 0.0 } else { impact * least };
-    finding.benefit = saved.map(|(_, least, most)| Benefit { least: at_least(*least), most: impact * most });
+    // What the recording shows of what can be saved is less than what remedies of the kind may save.
+    let of = |name: &str, usual: f64| finding.numbers.get(name).map_or(usual, |shown| shown.min(usual));
+    finding.benefit = saved.map(|(_, least, most)| Benefit {
+        least: if is_unsure { 0.0 } else { impact * of(SAVED_LEAST, *least) },
+        most: impact * of(SAVED_MOST, *most),
+    });
     let most = match impact {
         share if share < NOTE_SHARE_MAX => Severity::Note,
         share if share < LOW_SHARE_MAX => Severity::Low,
@@ -402,6 +407,18 @@ fn is_of_another_statement(cause: &Finding, symptom: &Finding) -> bool {
     is_of_one && own != other && !is_inside(own, other) && !is_inside(other, own)
 }
 
+/// Whether a finding names the default partition of another one, or the table whose partition it is.
+fn is_about(cause: &Finding, symptom: &Finding) -> bool {
+    let named =
+        cause.claim.split(" is in ").nth(1).and_then(|rest| rest.split_once(", the default partition of "));
+    let tables = named.map(|(part, rest)| [part, rest.split(',').next().unwrap_or(rest)]);
+    let is_end = |rest: &str| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_');
+    let claim = &symptom.claim;
+    let is_named =
+        |table: &&str| claim.match_indices(*table).any(|(at, _)| is_end(&claim[at + table.len()..]));
+    tables.is_some_and(|tables| tables.iter().any(is_named))
+}
+
 /// Whether a finding can be a symptom of this cause: sessions behind another transaction than one of the engine's have a cause of their own, and so has a
 /// statement that walks over living rows.
 fn is_its(cause: &Finding, symptom: &Finding) -> bool {
@@ -419,6 +436,10 @@ fn is_its(cause: &Finding, symptom: &Finding) -> bool {
             "PLAN-27",
         ) => true,
         (_, "PLAN-27") => only_with(DEAD_ROWS),
+        // Other tables have causes of their own.
+        ("PLAN-86", "PLAN-01" | "PLAN-10" | "PLAN-45" | "PLAN-62" | "PLAN-24" | "PLAN-06") => {
+            is_about(cause, symptom)
+        }
         // A statement that is planned poorly for its price lacks no index.
         ("CFG-01", "PLAN-01") => cause.numbers.contains_key("blocks_per_call"),
         // Those that wait so shortly have no other reason to fail than the limit.

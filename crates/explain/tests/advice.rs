@@ -439,6 +439,38 @@ fn a_search_by_a_pattern_gets_an_index_that_serves_it() {
 }
 
 #[test]
+fn an_index_that_is_read_for_its_order_is_no_index_for_a_pattern() {
+    let walked = after("PLAN-11", |scene| {
+        fire::search::walked(scene, "name like $1", "((name)::text ~~ $1)");
+        fire::search::on_name(scene, "btree", "text_ops", "en-x-icu");
+    });
+    assert!(
+        walked.claim.contains("does not serve LIKE") && walked.claim.contains("for ORDER BY alone"),
+        "{}",
+        walked.claim
+    );
+    assert!(commands(&walked).contains("text_pattern_ops"), "{}", commands(&walked));
+    // Without a plan the reason is the pattern, too.
+    let unplanned = after("PLAN-27", |scene| {
+        fire::search::walked_unplanned(scene, "name like $1", 6_000_000_000);
+    });
+    assert!(unplanned.claim.contains("by a pattern"), "{}", unplanned.claim);
+    assert!(commands(&unplanned).contains("text_pattern_ops"), "{}", commands(&unplanned));
+}
+
+#[test]
+fn settings_that_make_planning_long_are_named() {
+    let found = after("PLAN-04", |scene| fire::fit::planned_unseen(scene, 11, "14"));
+    for part in ["join_collapse_limit = 14", "geqo = off", "11 tables are read"] {
+        assert!(found.claim.contains(part), "{part}: {}", found.claim);
+    }
+    assert!(commands(&found).contains("ALTER SYSTEM RESET from_collapse_limit;"), "{}", commands(&found));
+    // Fewer tables than the default limit are not planned otherwise.
+    let few = after("PLAN-04", |scene| fire::fit::planned_unseen(scene, 5, "14"));
+    assert!(!few.claim.contains("join_collapse_limit"), "{}", few.claim);
+}
+
+#[test]
 fn what_a_pool_sends_is_named_with_its_share() {
     let found = after("SES-06", |scene| {
         fire::work::pooled(scene, &["SELECT $1", "SET application_name = $1"], 10_000)

@@ -341,6 +341,30 @@ pub fn text_id(text: &str) -> String {
     format!("text-{:016x}", fnv(kept))
 }
 
+/// What comes before lists of constants.
+const BEFORE_LISTS: [&str; 3] = [" in (", "array[", "values ("];
+
+/// A text without the lengths of its lists of parameters and without their numbers, which before PostgreSQL 18 make several entries of one statement;
+/// `None` if it has no such list. A list at the end may be cut off.
+pub fn without_lengths(text: &str) -> Option<String> {
+    let text = text.to_ascii_lowercase();
+    let is_of_list = |c: char| c.is_ascii_digit() || c.is_ascii_whitespace() || "$,()".contains(c);
+    let (mut kept, mut rest, mut has_list) = (String::new(), text.as_str(), false);
+    while let Some(at) = rest.find('$') {
+        let (before, behind) = rest.split_at(at);
+        kept.push_str(before);
+        kept.push('$');
+        let is_list = BEFORE_LISTS.iter().any(|begin| kept[..kept.len() - 1].ends_with(begin));
+        rest = match is_list {
+            true => behind.trim_start_matches(is_of_list),
+            false => behind[1..].trim_start_matches(|c: char| c.is_ascii_digit()),
+        };
+        has_list |= is_list;
+    }
+    kept.push_str(rest);
+    has_list.then_some(kept)
+}
+
 /// A short name for bytes: FNV-1a of 64 bits (draft-eastlake-fnv).
 pub fn fnv(bytes: impl Iterator<Item = u8>) -> u64 {
     bytes

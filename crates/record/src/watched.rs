@@ -75,7 +75,7 @@ pub use machine::{
     Backend, Cgroup, Core, Disk, Fact, Hardware, Host, Missing, Mount, Net, Program, Schedule, Watching,
 };
 pub use plans::{Plan, PlanIndex, PlanNode, WhatIf};
-pub use relations::{Function, Io, Statement, Table};
+pub use relations::{Function, Io, Statement, StatementRest, Table};
 
 /// `wait_type` and `wait_event` of an active session that waits for nothing: it is on a CPU or waits for one.
 pub const WAIT_CPU: &str = "CPU";
@@ -227,6 +227,8 @@ sampled! {
     Table,
     /// A statement of pg_stat_statements.
     Statement,
+    /// Statements that have no line of their own.
+    StatementRest,
     /// A function of users.
     Function,
     /// A plan of a statement.
@@ -300,6 +302,7 @@ impl Sampled {
             Sampled::Subscription(line) => &line.node,
             Sampled::Table(line) => &line.node,
             Sampled::Statement(line) => &line.node,
+            Sampled::StatementRest(line) => &line.node,
             Sampled::Function(line) => &line.node,
             Sampled::Plan(line) => &line.node,
             Sampled::PlanNode(line) => &line.node,

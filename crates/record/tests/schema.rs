@@ -561,6 +561,7 @@ fn findings_fit_their_schema_and_use_all_of_it() {
         parts: vec![NodePart { events: events.clone(), woken: Some(0.5), ..NodePart::default() }],
         statements: vec![StatementTime {
             outer: "select f($1)".into(),
+            entries: Some(3),
             calls_per_s: figure,
             mean_ms: figure,
             plan_ms: figure,

@@ -1,8 +1,9 @@
 //! Statements with one text and several ids: the server gives another id for each temporary table, schema or role's own table that the names mean. Each
 //! alone is
-//! small, so the account has one line for the text.
+//! small, so the account has one line for the text. The same is true for lists: before PostgreSQL 18 each length of a list is another statement.
 
 use record::finding::StatementTime;
+use record::statement;
 use std::collections::HashMap;
 
 /// One statement for each text of a database, with the ids of all that have it. The id of the costliest stays its own.
@@ -11,7 +12,8 @@ pub(super) fn merged(mut all: Vec<StatementTime>) -> Vec<(StatementTime, Vec<Str
     let mut found: Vec<(StatementTime, Vec<String>)> = vec![];
     let mut places: HashMap<(String, String), usize> = HashMap::new();
     for one in all {
-        let key = (one.database.clone(), one.text.clone());
+        let text = statement::without_lengths(&one.text).unwrap_or_else(|| one.text.clone());
+        let key = (one.database.clone(), text);
         match places.get(&key).filter(|_| !one.text.is_empty()) {
             Some(place) => {
                 let (to, ids) = &mut found[*place];
@@ -25,7 +27,44 @@ pub(super) fn merged(mut all: Vec<StatementTime>) -> Vec<(StatementTime, Vec<Str
             }
         }
     }
+    for (one, ids) in &mut found {
+        one.entries = (ids.len() > 1).then_some(ids.len() as u64);
+    }
     found
+}
+
+/// The statements of a node that have no line of their own.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Rest {
+    /// Entries in an interval, at most.
+    pub(super) entries: f64,
+    /// Average sessions.
+    pub(super) sessions: f64,
+}
+
+/// Ids of a text from which on more of its entries are among those without a line.
+const IDS_MIN: usize = 10;
+/// Entries without a line that are worth it.
+const REST_MIN: f64 = 20.0;
+/// Of the entries with a line, those of such texts, so that the others can be taken for theirs as well.
+const ALIKE_MIN: f64 = 0.8;
+
+/// Shares out the entries without a line among the texts with many ids, where nearly all entries with a line are of such texts.
+pub(super) fn with_rest(all: &mut [(StatementTime, Vec<String>)], rest: Rest) {
+    let entries: usize = all.iter().filter(|(one, _)| one.is_counted).map(|(_, ids)| ids.len()).sum();
+    let is_many = |one: &StatementTime, ids: &[String]| one.is_counted && ids.len() >= IDS_MIN;
+    let of_many: usize = all.iter().filter(|(one, ids)| is_many(one, ids)).map(|(_, ids)| ids.len()).sum();
+    if rest.entries < REST_MIN || (of_many as f64) < entries as f64 * ALIKE_MIN {
+        return;
+    }
+    for (one, ids) in all.iter_mut().filter(|(one, ids)| is_many(one, ids)) {
+        let part = ids.len() as f64 / of_many as f64;
+        let sessions = rest.sessions * part;
+        let calls = one.calls_per_s.unwrap_or(0.0) * sessions / one.sessions.max(f64::MIN_POSITIVE);
+        one.sessions += sessions;
+        one.calls_per_s = one.calls_per_s.map(|of_lines| of_lines + calls);
+        one.entries = one.entries.map(|of_lines| of_lines + (rest.entries * part).round() as u64);
+    }
 }
 
 /// Adds the figures of a statement with the same text: times and rates are summed up, figures of an execution are means over the executions of both.
@@ -76,5 +115,31 @@ mod tests {
         assert_eq!((first.0.sessions, first.0.calls_per_s, first.0.mean_ms), (0.4, Some(4.0), Some(40.0)));
         // Texts that are not known are not the same.
         assert_eq!(merged.len(), 3);
+    }
+
+    #[test]
+    fn lists_of_all_lengths_are_one_statement_with_what_has_no_line() {
+        let list = |n: usize| (1..=n).map(|n| format!("${n}")).collect::<Vec<_>>().join(",");
+        let of = |n: usize| StatementTime {
+            query_id: n.to_string(),
+            text: format!("select a from t where id in ({})", list(n)),
+            sessions: 0.01,
+            is_counted: true,
+            calls_per_s: Some(1.0),
+            mean_ms: Some(10.0),
+            ..StatementTime::default()
+        };
+        let mut one = merged((100..150).map(of).collect());
+        assert_eq!((one.len(), one[0].0.entries), (1, Some(50)));
+        with_rest(&mut one, Rest { entries: 150.0, sessions: 1.5 });
+        let found = &one[0].0;
+        assert!((found.sessions - 2.0).abs() < 1e-9, "{found:?}");
+        assert!(found.calls_per_s.is_some_and(|calls| (calls - 200.0).abs() < 1e-6), "{found:?}");
+        assert_eq!(found.entries, Some(200));
+        // Where other statements have lines as well, nothing is known of the rest.
+        let other = |n: usize| StatementTime { text: format!("select {n}"), ..of(n) };
+        let mut mixed = merged((100..150).map(of).chain((0..50).map(other)).collect());
+        with_rest(&mut mixed, Rest { entries: 150.0, sessions: 1.5 });
+        assert!(mixed.iter().all(|(one, _)| one.sessions < 1.0));
     }
 }

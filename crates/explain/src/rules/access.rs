@@ -345,6 +345,8 @@ fn block_range(case: &Case) -> Answer {
 enum Length {
     /// By its text.
     Counted(f64),
+    /// By its text, which was cut off in the list.
+    Cut(f64),
     /// The text is shortened; that of a session that was seen with the statement has so many, and may be cut.
     Seen(f64),
     /// The text is shortened; an execution touches as many blocks as so many searches.
@@ -354,7 +356,9 @@ enum Length {
 impl Length {
     fn number(self) -> f64 {
         match self {
-            Length::Counted(number) | Length::Seen(number) | Length::ByWork(number) => number,
+            Length::Counted(number) | Length::Cut(number) | Length::Seen(number) | Length::ByWork(number) => {
+                number
+            }
         }
     }
 
@@ -362,21 +366,23 @@ impl Length {
         let number = units::short(self.number());
         match self {
             Length::Counted(_) => format!("some {number} constants"),
-            Length::Seen(_) => format!("{number} constants or more"),
+            Length::Cut(_) | Length::Seen(_) => format!("{number} constants or more"),
             Length::ByWork(_) => format!("unknown length, by its work some {number} constants"),
         }
     }
 }
 
+/// Constants in a list in which a text was cut off: it is not parsed, and its list is what it consists of.
+fn cut_list(text: &str) -> Option<usize> {
+    let text = text.to_ascii_lowercase();
+    let (_, rest) = text.split_once(" in ($")?;
+    (!rest.contains(')')).then(|| rest.matches('$').count() + 1)
+}
+
 /// Constants in the longest list of a statement, as far as its text has them.
 fn listed(statement: &StatementTime) -> usize {
     let by_parser = statement::shape(&statement.text).map_or(0, |shape| shape.list_length);
-    // A text that was cut off is not parsed: its list is what it consists of.
-    let parameters = match statement.text.to_ascii_lowercase().split_once(" in ($") {
-        Some((_, rest)) if !rest.contains(')') => rest.matches(", $").count() + 1,
-        _ => 0,
-    };
-    by_parser.max(parameters)
+    by_parser.max(cut_list(&statement.text).unwrap_or(0))
 }
 
 /// Commas that the text of a session with the statement had.
@@ -400,7 +406,8 @@ fn blocks_of_one(planned: &Planned<'_>) -> Option<f64> {
 fn length(case: &Case, time: &NodeTime, statement: &StatementTime) -> Option<Length> {
     let counted = listed(statement) as f64;
     if counted >= CONSTANTS_MIN {
-        return Some(Length::Counted(counted));
+        let is_cut = cut_list(&statement.text).is_some();
+        return Some(if is_cut { Length::Cut(counted) } else { Length::Counted(counted) });
     }
     if !statement::has_shortened_list(&statement.text) {
         return None;
@@ -431,6 +438,17 @@ fn long_list(case: &Case) -> Answer {
     Answer::of(claims, || "lists of constants in statements".to_string())
 }
 
+/// Entries of a statement from which on the lengths of its lists fill pg_stat_statements.
+const ENTRIES_MIN: u64 = 20;
+
+/// In how many entries the server counts it, as the end of a claim.
+fn entries_of(one: &StatementTime) -> String {
+    let many = one.entries.filter(|entries| *entries >= ENTRIES_MIN);
+    many.map_or(String::new(), |entries| {
+        format!(": each length of the list is another entry of pg_stat_statements, {entries} of them here, so that none of them seems costly")
+    })
+}
+
 fn of_list(case: &Case, time: &NodeTime, one: &StatementTime, length: Length) -> Claim {
     let array = one.text.replacen(" IN (", " = ANY (", 1).replacen(" in (", " = ANY (", 1);
     let prepared = statement::plannable(&array).ok().filter(|text| text.contains(" = ANY ("));
@@ -452,11 +470,12 @@ fn of_list(case: &Case, time: &NodeTime, one: &StatementTime, length: Length) ->
         severity(one.share),
         Level::CoOccurrence,
         format!(
-            "{}: {} of the session time is one statement with an IN list of {}, {} times a second",
+            "{}: {} of the session time is one statement with an IN list of {}, {} times a second{}",
             time.node,
             units::percent(one.share),
             length.words(),
-            units::short(one.calls_per_s.unwrap_or(0.0))
+            units::short(one.calls_per_s.unwrap_or(0.0)),
+            entries_of(one)
         ),
     )
     .on_node(&time.node)
@@ -469,7 +488,12 @@ fn of_list(case: &Case, time: &NodeTime, one: &StatementTime, length: Length) ->
     .with(planning.is_none().then_some(()), |claim, ()| {
         claim.lacking("how long parsing and planning take: pg_stat_statements.track_planning counts the latter; no view counts the former")
     })
-    .with((!matches!(length, Length::Counted(_))).then_some(()), |claim, ()| {
+    .with(one.entries.filter(|entries| *entries >= ENTRIES_MIN), |claim, entries| {
+        claim
+            .number("entries", entries as f64)
+            .because("when pg_stat_statements.max is reached, the entries that were used least are thrown away, those of other statements as well")
+    })
+    .with((!matches!(length, Length::Counted(_) | Length::Cut(_))).then_some(()), |claim, ()| {
         claim.lacking("the length of the list: PostgreSQL 18 shortens it in pg_stat_statements; log_min_duration_statement logs whole texts")
     })
     .with(by_index, |claim, name| {

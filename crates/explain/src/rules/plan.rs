@@ -38,7 +38,7 @@ pub(super) use hidden::{does_more, is_for_workers};
 pub(super) use index::{BYTES_PER_ENTRY, Proposal, is_of, proposal, with_proposal};
 pub(super) use pattern::{Advice, of_text as pattern_of_text};
 pub(super) use tree::{below, inputs, number};
-pub(super) use unusable::pattern_of;
+pub(super) use unusable::{is_obstructed, pattern_of};
 pub(crate) use wanted::UNSURE;
 pub(super) use wanted::{HOW_MANY_FIT, Wanted, is_unknown_by_text, wanted};
 
@@ -81,8 +81,8 @@ const RULES: &[Rule] = &[
         id: "PLAN-11",
         title: "an index is there, but the condition cannot use it",
         needs: NEEDS,
-        limits: "10 % of the session time; a sequential scan of 1,000 rows or more whose condition computes something from an indexed column, \
-            leaves out the first column of an index, or is a pattern (LIKE) that the order of the index does not serve (ours)",
+        limits: "10 % of the session time; a scan of a table or of a whole index, of 1,000 rows or more, whose condition computes something from an \
+            indexed column, leaves out the first column of an index, or is a pattern (LIKE) that the order of the index does not serve (ours)",
         judge: unusable::unusable,
         links: &["https://www.postgresql.org/docs/current/indexes-expressional.html"],
     },

@@ -6,7 +6,7 @@ mod scan;
 mod spill;
 
 pub(super) use planning::{joined_tables, share as planning_share};
-pub(super) use scan::explain_it;
+pub(super) use scan::{conditions_on, explain_it};
 
 use super::costly::{busy, in_a_line, severity};
 use crate::case::Case;
@@ -16,7 +16,7 @@ use crate::rule::Need::{Any, Facts, Field};
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
 use record::finding::{Level, Severity, StatementTime};
-pub(crate) use spill::OWN_LIMIT;
+pub(crate) use spill::{OWN_LIMIT, SAVED_LEAST, SAVED_MOST};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -66,7 +66,8 @@ pub(super) const RULES: &[Rule] = &[
         needs: &[Field("statement", "plan_ms"), Field("server", "sessions_active")],
         limits: "20 % of the session time in planning statements that take less time to run; where the server does not count it (track_planning), in a \
             statement \
-            that takes 1 ms to plan, three times as long as to run, and with which sessions compute three times as long as its executions take (ours)",
+            that takes 1 ms to plan, three times as long as to run, and with which sessions compute three times as long as its executions take; where no plan \
+            was made, 20 ms and ten times as long, of 20 executions of a SELECT (ours)",
         judge: planning::planned,
         links: &["https://www.postgresql.org/docs/current/sql-prepare.html"],
     },

@@ -197,12 +197,19 @@ fn other_values(table: &Thing<'_>, time: &NodeTime) -> Option<String> {
     if is_counted_twice(table, rows, table.lines.last("planned_rows").unwrap_or(0.0), changed) {
         return None;
     }
+    // Dead rows that are more than the living ones are what a statement touches besides: ANALYZE removes none of them.
+    if table.lines.last("dead_rows").is_some_and(|dead| dead >= rows) {
+        return None;
+    }
     let relation = table.lines.word("relation");
     let on_it = |statement: &&StatementTime| {
         let is_there = table.lines.word("database") == statement.database || statement.database.is_empty();
-        let tables =
-            record::statement::parse(&statement.text).map(|parsed| parsed.tables).unwrap_or_default();
-        is_there && tables.iter().any(|named| is_name_of(named, relation))
+        // An INSERT touches what its indexes need for each row, with any statistics of the table that it fills.
+        let reads = record::statement::parse(&statement.text).map_or(vec![], |parsed| {
+            let is_filled = parsed.verb == Verb::Insert;
+            parsed.tables.into_iter().skip(usize::from(is_filled)).collect()
+        });
+        is_there && reads.iter().any(|named| is_name_of(named, relation))
     };
     let is_wasteful = |statement: &&StatementTime| {
         let (rows, blocks) = (statement.rows.unwrap_or(0.0), statement.blocks.unwrap_or(0.0));

@@ -44,7 +44,7 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
         "TXN-14",
         &[
             "PLAN-12", "VAC-11", "VAC-04", "VAC-08", "VAC-09", "MEM-04", "SES-03", "WAL-01", "WAL-03",
-            "WAL-06", "TXN-03", "PLAN-24",
+            "WAL-06", "TXN-03", "PLAN-24", "PLAN-27",
         ],
     ),
     ("LOG-03", &["PLAN-25", "PLAN-41", "PLAN-62", "IO-09", "SES-03", "CPU-05", "OBS-01"]),
@@ -54,6 +54,10 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
             "PLAN-01", "PLAN-45", "PLAN-10", "PLAN-62", "DIST-09", "MEM-04", "SES-03", "PLAN-06", "IO-07",
             "PLAN-12",
         ],
+    ),
+    (
+        "PLAN-86",
+        &["PLAN-01", "PLAN-10", "PLAN-45", "PLAN-62", "PLAN-24", "MEM-04", "SES-03", "PLAN-06", "IO-07"],
     ),
     ("PLAN-65", &["PLAN-45", "PLAN-24", "PLAN-27", "MEM-04", "SES-03", "PLAN-06", "IO-07", "PLAN-12"]),
     ("PLAN-66", &["PLAN-45", "MEM-04", "SES-03", "PLAN-06", "IO-07"]),

@@ -81,6 +81,23 @@ fn a_symptom_is_about_the_statement_of_its_cause() {
 }
 
 #[test]
+fn a_default_partition_explains_what_is_about_it_or_its_whole_table() {
+    let cause = "n1: 72 % of the session time is in public.r_default, the default partition of public.r, in which 93 % of its rows lie";
+    for (claim, is_symptom) in [
+        ("n1: one statement that reads 9 rows of public.r_default to return 5", true),
+        ("n1: a statement names public.r, which is unusual", true),
+        ("n1: one statement that reads 9 rows of public.r_old to return 5", false),
+    ] {
+        let mut all = vec![
+            finding("PLAN-86", "n1", Severity::High, cause),
+            finding("PLAN-01", "n1", Severity::High, claim),
+        ];
+        under_their_causes(&Case::default(), &mut all);
+        assert_eq!(all[1].symptom_of.is_some(), is_symptom, "{claim}");
+    }
+}
+
+#[test]
 fn a_symptom_stands_under_its_cause_on_the_same_node() {
     let mut all = vec![
         finding("LCK-01", "n1", Severity::High, "x"),

@@ -91,6 +91,22 @@ fn planned_long(scene: &mut Scene, planning_ms: f64, calls: u64) {
     scene.set("wait", wait, json!({"sessions": 4}));
 }
 
+/// A statement on a view of so many tables, with which four sessions compute for far longer than its executions take, and no plan of it.
+pub(crate) fn planned_unseen(scene: &mut Scene, tables: u64, limit: &str) {
+    let figures = json!({"calls": 100, "total_ms": 40.0, "shared_hit": 3_300, "rows": 100});
+    super::work::statement(scene, "9", "select * from wide where id = $1", figures);
+    for table in 0..tables {
+        let keys = json!({"node": "n1", "database": "db", "relation": format!("public.t{table}")});
+        scene.set("table", keys, json!({"live_rows": 2_000, "index_scans": 600, "seq_scans": 0}));
+    }
+    for name in ["join_collapse_limit", "from_collapse_limit"] {
+        scene.fact(json!({"node": "n1"}), "setting", name, limit);
+    }
+    scene.fact(json!({"node": "n1"}), "setting", "geqo", "off");
+    let wait = json!({"node": "n1", "backend": "client backend", "state": "active", "wait_type": "CPU", "wait_event": "CPU", "query_id": "9"});
+    scene.set("wait", wait, json!({"sessions": 4}));
+}
+
 /// A table of so few rows, of which this many updates are counted, by so many executions.
 fn updated(scene: &mut Scene, updates: u64, calls: u64) {
     let text = "update stock_total set n = n + $1 where depot = $2";
@@ -296,6 +312,7 @@ pub(crate) const CASES: &[Fires] = &[
         grouped(scene, "(visit.visitor = a.visitor)", "without statistics, never analysed")
     }),
     ("PLAN-04", Co, |scene| planned_long(scene, 12.0, 2_000)),
+    ("PLAN-04", Co, |scene| planned_unseen(scene, 11, "14")),
     ("TXN-18", Counter, |scene| updated(scene, 90_000, 10)),
     ("EXT-05", Counter, |scene| foreign(scene, "its server is queried for estimates (use_remote_estimate)")),
     ("EXT-01", Counter, |scene| foreign(scene, "3 exclusion constraints")),
@@ -332,6 +349,21 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
     }),
     // Planning that is short, or rare; and prepared once, so that sessions are seen in executions.
     ("PLAN-04", |scene| planned_long(scene, 0.1, 2_000)),
+    // Executions that fail are not counted, however long they took.
+    ("PLAN-04", |scene| {
+        planned_unseen(scene, 11, "14");
+        scene.set("server", json!({"node": "n1"}), json!({"xact_rollback": 40}));
+    }),
+    // One of its executions lasts: what sessions do is not planning.
+    ("PLAN-04", |scene| {
+        planned_unseen(scene, 11, "14");
+        let session = json!({"node": "n1", "pid": 77});
+        scene.set(
+            "session",
+            session,
+            json!({"query_id": "9", "state": "active", "query": "select 1", "state_age_s": 9.0}),
+        );
+    }),
     ("PLAN-04", |scene| planned_long(scene, 12.0, 3)),
     ("TXN-18", |scene| updated(scene, 90_000, 90_000)),
     ("EXT-05", |scene| foreign(scene, "3 exclusion constraints")),

@@ -117,11 +117,51 @@ fn numbered(scene: &mut Scene, filter: &str, end: &str) {
     );
 }
 
+/// A partition of a table with its bound and so many rows; the time is in the first of them.
+fn parted(scene: &mut Scene, partitions: &[(&str, &str, u64)]) {
+    for (place, (name, bound, rows)) in partitions.iter().enumerate() {
+        let keys = json!({"node": "n1", "database": "db", "relation": format!("public.{name}")});
+        let hits = if place == 0 { 20_000_000 } else { 0 };
+        scene.set("table", keys, json!({"live_rows": rows, "blocks_hit": hits, "blocks_read": 0, "partition_of": "public.reading", "partition_bound": bound}));
+    }
+}
+
+const JANUARY: &str = "FOR VALUES FROM ('2026-01-01') TO ('2026-02-01')";
+
+/// A table whose rows are written again and again by an upsert of its whole feed, with so many dead ones, and a search of it.
+fn upserted(scene: &mut Scene, text: &str, dead: u64) {
+    let figures = json!({"calls": 3, "total_ms": 30_000.0, "rows": 450_000, "shared_hit": 9_000_000});
+    super::work::statement(scene, "9", text, figures);
+    let keys = json!({"node": "n1", "database": "db", "relation": "public.offer"});
+    scene.set("table", keys, json!({"blocks_hit": 20_000_000, "blocks_read": 0, "live_rows": 150_000, "planned_rows": 150_000, "dead_rows": dead,
+        "changed_since_analyze": 1_500_000, "analyzes_total": 1, "analyzed_s": 60.0}));
+}
+
+/// Lists of so many lengths, each of which is another entry, and so many entries without a line.
+pub(crate) fn lengths(scene: &mut Scene, lines: u64, left: u64) {
+    for line in 0..lines {
+        let list = (1..=120 + line).map(|n| format!("${n}")).collect::<Vec<_>>().join(",");
+        let text = format!("select id, name from product where id in ({list})");
+        let figures = json!({"calls": 4, "total_ms": 200.0, "rows": 400, "shared_hit": 4_000});
+        super::work::statement(scene, &(100 + line).to_string(), &text, figures);
+    }
+    scene.set(
+        "statement_rest",
+        n1(),
+        json!({"entries": left, "calls": left * 4, "total_ms": left as f64 * 200.0}),
+    );
+}
+
 /// Rules, levels and changes.
 pub(super) const CASES: &[Fires] = &[
     ("WAL-14", Counter, |scene| committed(scene, INSERT, 1, 9_000, 9_100)),
     ("PLAN-83", Co, |scene| skipped(scene, "(at > $1)", 9_000, 3_000.0)),
     ("VAC-15", Counter, |scene| refreshed(scene, 3)),
+    ("PLAN-86", Co, |scene| {
+        parted(scene, &[("reading_default", "DEFAULT", 800_000), ("reading_01", JANUARY, 30_000)])
+    }),
+    ("PLAN-05", Co, |scene| upserted(scene, "select sku from offer where vendor = $1 order by price", 500)),
+    ("PLAN-39", Co, |scene| lengths(scene, 12, 150)),
     ("TXN-11", Co, |scene| lines(scene, [40_000, 20_000])),
     ("PLAN-31", Counter, |scene| numbered(scene, "(x.r = $1)", "r = $1")),
     ("CFG-01", Co, |scene| {
@@ -159,6 +199,30 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
         );
     }),
     ("PLAN-83", |scene| skipped(scene, "(at > $1)", 9_000, 9_000.0)),
+    // Another partition has the time, most rows have partitions of their own, and values are listed.
+    ("PLAN-86", |scene| {
+        parted(scene, &[("reading_01", JANUARY, 30_000), ("reading_default", "DEFAULT", 800_000)])
+    }),
+    ("PLAN-86", |scene| {
+        parted(scene, &[("reading_default", "DEFAULT", 20_000), ("reading_01", JANUARY, 900_000)])
+    }),
+    ("PLAN-86", |scene| {
+        parted(
+            scene,
+            &[("reading_default", "DEFAULT", 800_000), ("reading_a", "FOR VALUES IN ('a')", 30_000)],
+        )
+    }),
+    // What an upsert touches, and dead rows, are the same with new statistics.
+    ("PLAN-05", |scene| {
+        upserted(
+            scene,
+            "insert into offer select * from stage on conflict (sku) do update set price = excluded.price",
+            500,
+        )
+    }),
+    ("PLAN-05", |scene| upserted(scene, "select sku from offer where vendor = $1 order by price", 900_000)),
+    // Few entries, of which each is a small part of the time.
+    ("PLAN-39", |scene| lengths(scene, 12, 0)),
     // A refresh for which no session waits is counted by executions.
     ("VAC-15", |scene| refreshed(scene, 0)),
     // Another number of rows.

@@ -39,6 +39,24 @@ const ILIKE: &str = "(name ~~* $1)";
 const EITHER: &str = "((orders.name ~~* $1) OR (orders.code ~~* $2))";
 const LOWER: &str = "(lower(name) ~~ $1)";
 
+/// The first rows that fit a pattern, by an index that is read for its order.
+pub(crate) fn walked(scene: &mut Scene, condition: &str, filter: &str) {
+    pattern(scene, &format!("{condition} order by name limit $2"), filter);
+    node(scene, 1, 0, "Index Scan", json!({"index": "orders_name"}));
+}
+
+/// The same without a plan: an index of the column is there, and so many rows are read by index scans each second.
+pub(crate) fn walked_unplanned(scene: &mut Scene, condition: &str, rows: u64) {
+    let figures = json!({"calls": 1000, "total_ms": 50_000.0, "rows": 1000, "shared_hit": 200_000_000, "shared_read": 0});
+    let text = format!("select id from orders where {condition} order by name limit $2");
+    super::work::statement(scene, "9", &text, figures);
+    scene.set(
+        "table",
+        orders(),
+        json!({"index_columns": "orders_name(name); orders_pkey(id)", "live_rows": 1_000_000, "index_scans": 6_000, "index_rows": rows, "seq_scans": 0}),
+    );
+}
+
 /// A search of the table by an index of a bitmap, whose name an index of another table or database has as well.
 fn by_bitmap(scene: &mut Scene, database: &str, relation: &str) {
     scene.set("table", orders(), json!({"bytes": 100_000_000, "live_rows": 1_000_000}));
@@ -119,6 +137,18 @@ pub(super) const CASES: &[Fires] = &[
         scanned(scene);
         on_name(scene, "btree", "text_ops", "en-x-icu");
     }),
+    // The index is read for ORDER BY, and does not serve the pattern.
+    ("PLAN-11", Co, |scene| {
+        walked(scene, "name like $1", LIKE);
+        on_name(scene, "btree", "text_ops", "en-x-icu");
+    }),
+    ("PLAN-27", Co, |scene| walked_unplanned(scene, "name like $1", 6_000_000_000)),
+    // All entries of an index are read and compared, while another one is on the column that is cast.
+    ("PLAN-11", Co, |scene| {
+        scan(scene, "((orders.at)::date = (CURRENT_DATE - $1))", "at timestamp with time zone");
+        node(scene, 1, 0, "Index Only Scan", json!({"index": "orders_customer"}));
+        index(scene, "orders_at", "at", true);
+    }),
     ("PLAN-01", Counter, |scene| {
         pattern(scene, "name like $1", LIKE);
         scanned(scene);
@@ -168,6 +198,22 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
         node(scene, 1, 0, "Index Scan", fields);
         scene.set("table", orders(), json!({"blocks_hit": 20_000, "blocks_read": 0}));
     }),
+    // Many rows may fit what the patterns begin with, and that index serves it.
+    ("PLAN-11", |scene| {
+        walked(scene, "name like $1", LIKE);
+        on_name(scene, "btree", "text_pattern_ops", "en-x-icu");
+    }),
+    ("PLAN-11", |scene| {
+        walked(scene, "name like $1", LIKE);
+        on_name(scene, "btree", "text_ops", "C");
+    }),
+    // The pattern is the reason, and not the order.
+    ("PLAN-27", |scene| {
+        walked(scene, "name like $1", LIKE);
+        on_name(scene, "btree", "text_ops", "en-x-icu");
+    }),
+    // Its executions read few rows by the index.
+    ("PLAN-27", |scene| walked_unplanned(scene, "name like $1", 6_000)),
     // A plan for unknown values never uses an index for a pattern: whether the table is scanned is not known.
     ("PLAN-11", |scene| {
         pattern(scene, "name like $1", LIKE);

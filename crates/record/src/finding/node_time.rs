@@ -136,6 +136,10 @@ pub struct StatementTime {
     /// those of the whole.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub outer: String,
+    /// How many entries of `pg_stat_statements` it is, if they are several: it has another id for each length of its lists, and for each schema or temporary
+    /// table that its names mean.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub entries: Option<u64>,
     /// Average sessions that ran it.
     pub sessions: f64,
     /// Of the active sessions.

@@ -454,3 +454,17 @@ fn lists_of_one_parent_in_one_join_are_side_by_side() {
     );
     assert_eq!(of("select * from o, l, s where l.o = o.id and s.o = o.id"), ["l", "s"]);
 }
+
+#[test]
+fn lists_of_all_lengths_are_one_statement() {
+    let of = |text: &str| without_lengths(text);
+    let one = of("SELECT a FROM t WHERE id IN ($1,$2,$3) AND b = $4");
+    assert!(one.is_some());
+    assert_eq!(one, of("SELECT a FROM t WHERE id IN ($1, $2) AND b = $3"));
+    // A text that was cut off in its list.
+    assert_eq!(of("SELECT a FROM t WHERE id IN ($1,$2,$3"), of("SELECT a FROM t WHERE id IN ($1,$2,$33,$34"));
+    assert_eq!(of("insert into t values ($1, $2), ($3, $4)"), of("insert into t values ($1, $2)"));
+    assert_ne!(one, of("SELECT a FROM t2 WHERE id IN ($1,$2,$3) AND b = $4"));
+    assert_ne!(one, of("SELECT a FROM t WHERE id IN ($1,$2,$3) AND c = $4"));
+    assert_eq!(of("SELECT a FROM t1 WHERE id = $1 AND f($2, $3)"), None);
+}

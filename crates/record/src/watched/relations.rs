@@ -73,6 +73,8 @@ line! {
         key_sequences: String,
         /// The table that it is a partition of; empty if of none.
         partition_of: String,
+        /// Its bound as a partition, cut after 200 characters: `FOR VALUES ...`, or `DEFAULT`; empty if it is none.
+        partition_bound: String,
         /// `fillfactor`; absent at the default of 100.
         fillfactor: Option<u64>,
         /// Columns with a number of distinct values that was declared: `column n_distinct=-1`, separated by `; `.
@@ -135,6 +137,20 @@ line! {
         wal_fpi: Option<u64>,
         /// CPU (`pg_stat_kcache`).
         cpu_ms: Option<f64>,
+    }
+}
+
+line! {
+    /// The statements of an interval that have no line of their own, because others cost more.
+    StatementRest, "statement_rest" {
+        /// The node.
+        node: String,
+        /// How many entries of `pg_stat_statements` they are.
+        entries: u64,
+        /// Their executions.
+        calls: u64,
+        /// Their time executing.
+        total_ms: Option<f64>,
     }
 }
 

@@ -7,7 +7,7 @@ use crate::sql::json::{age, count, flag, list, number, text};
 use crate::sql::probe::{Probe, column};
 use crate::sql::sampled;
 use engines::profile::Own;
-use record::watched::{Io, Statement, Subscription, Table, WAIT_CPU, WaitProfile};
+use record::watched::{Io, Statement, StatementRest, Subscription, Table, WAIT_CPU, WaitProfile};
 use serde_json::Value;
 use std::collections::{BTreeSet, HashSet};
 
@@ -147,6 +147,7 @@ pub(crate) fn tables(probe: &Probe) -> String {
              case when c.relispartition and c.by_use <= {SEARCHED_MAX} and pg_catalog.pg_stat_get_numscans(c.oid) > 0
                then ({SIBLING_INDEXES}) end sibling_indexes,
              case when c.relispartition then (select h.inhparent::regclass::text from pg_catalog.pg_inherits h where h.inhrelid = c.oid limit 1) end partition_of,
+             case when c.relispartition then pg_catalog.left(pg_catalog.pg_get_expr(c.relpartbound, c.oid), 200) end partition_bound,
              case when c.relhastriggers then (select count(*) from pg_catalog.pg_trigger g where g.tgrelid = c.oid and not g.tgisinternal) else 0 end triggers,
              case when c.relhastriggers then (select string_agg(pg_catalog.format('%s(%s)', g.tgname, g.tgfoid::pg_catalog.regproc), '; ' order by g.tgname)
                from pg_catalog.pg_trigger g where g.tgrelid = c.oid and not g.tgisinternal) end trigger_functions,
@@ -227,6 +228,7 @@ pub(crate) fn tables_answer(
                 key_sequences: text(row, "key_sequences"),
                 sibling_indexes: text(row, "sibling_indexes"),
                 partition_of: text(row, "partition_of"),
+                partition_bound: text(row, "partition_bound"),
                 fillfactor: count(row, "fillfactor"),
                 column_options: text(row, "column_options"),
                 triggers: count(row, "triggers"),
@@ -322,6 +324,9 @@ pub(crate) fn statements_answer(
     }
     counters.sweep();
     moved.sort_by(|a, b| b.total_ms.unwrap_or(0.0).total_cmp(&a.total_ms.unwrap_or(0.0)));
+    if let Some(rest) = rest(answered, moved.get(STATEMENTS_MAX..).unwrap_or_default()) {
+        batch.counted(answered.t_us, answered.interval_us, rest);
+    }
     moved.truncate(STATEMENTS_MAX);
     let unknown: BTreeSet<String> =
         moved.iter().map(|line| line.query_id.clone()).filter(|id| !known.contains(id)).collect();
@@ -329,6 +334,16 @@ pub(crate) fn statements_answer(
         batch.counted(answered.t_us, answered.interval_us, line);
     }
     unknown.into_iter().take(TEXTS_MAX.saturating_sub(known.len())).collect()
+}
+
+/// Those that get no line, as one; `None` if there are none.
+fn rest(answered: &Answered<'_>, left: &[Statement]) -> Option<StatementRest> {
+    (!left.is_empty()).then(|| StatementRest {
+        node: answered.node.to_string(),
+        entries: left.len() as u64,
+        calls: left.iter().filter_map(|line| line.calls).sum(),
+        total_ms: Some(left.iter().filter_map(|line| line.total_ms).sum()),
+    })
 }
 
 /// Texts of statements; the parameter is the list of ids. PostgreSQL 18 shortens lists of constants: how many commas the text of a session with the
@@ -545,4 +560,30 @@ pub(crate) fn subscriptions_answer(
         );
     }
     counters.sweep();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use record::watched::Sampled;
+    use serde_json::json;
+
+    #[test]
+    fn statements_without_a_line_are_counted_as_one() {
+        let mut counters = Counters::default();
+        let mut round = |calls: u64, statements: usize| {
+            let row = |id: usize| json!({"query_id": id.to_string(), "dbid": "5", "calls": calls, "total_ms": calls as f64 * (1.0 + id as f64)});
+            let rows = json!({"statements": (0..statements).map(row).collect::<Vec<_>>()});
+            let answered = Answered { node: "n1", t_us: 5, interval_us: 1, queried_us: 1, rtt_us: None };
+            let mut batch = Batch::default();
+            statements_answer(&answered, &rows, &mut counters, &HashSet::new(), &mut batch);
+            let mut lines = batch.lines.into_iter().map(|(_, _, line)| line);
+            lines.find_map(|line| if let Sampled::StatementRest(rest) = line { Some(rest) } else { None })
+        };
+        assert_eq!(round(1, STATEMENTS_MAX + 3), None, "nothing to compare with");
+        // The three that took the least: of 1, 2 and 3 ms for each call.
+        let rest = round(3, STATEMENTS_MAX + 3).expect("three have no line");
+        assert_eq!((rest.entries, rest.calls, rest.total_ms), (3, 6, Some(12.0)));
+        assert_eq!(round(5, STATEMENTS_MAX), None);
+    }
 }

@@ -28,6 +28,8 @@ pub(super) struct Scan<'a> {
     /// Types and collations of its columns, each behind its name.
     pub(super) types: &'a str,
     pub(super) collations: &'a str,
+    /// Read by an index for its order alone, without a condition.
+    pub(super) is_walk: bool,
     is_partition: bool,
     pub(super) conditions: Vec<Condition>,
 }
@@ -43,7 +45,8 @@ pub(super) fn scans_of<'a>(planned: &Planned<'a>) -> Vec<Scan<'a>> {
     // An index that is read for its order alone, without a condition, is a scan of all rows, too.
     let is_scan = |node: &&Thing<'a>| {
         let kind = node.lines.word("kind");
-        let is_whole = kind == "Seq Scan" || kind == "Index Scan" && node.lines.word("condition").is_empty();
+        let is_walk = matches!(kind, "Index Scan" | "Index Only Scan");
+        let is_whole = kind == "Seq Scan" || is_walk && node.lines.word("condition").is_empty();
         is_whole && !node.lines.word("filter").is_empty()
     };
     let scan = |node: &Thing<'a>| {
@@ -63,6 +66,7 @@ pub(super) fn scans_of<'a>(planned: &Planned<'a>) -> Vec<Scan<'a>> {
             filter: lines.word("filter"),
             types: lines.word("column_types"),
             collations: lines.word("column_collations"),
+            is_walk: lines.word("kind") != "Seq Scan",
             is_partition: lines.flag("partitioned") == Some(true),
             conditions,
         })

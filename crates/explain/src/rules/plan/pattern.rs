@@ -43,6 +43,38 @@ impl Beside {
     }
 }
 
+/// What counters show of the executions of a plan that reads all rows for a pattern.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Seen {
+    /// They scan the table.
+    Scanned,
+    /// The plan reads the table in the order of an index, and executions touch far more blocks than they return rows.
+    Walked,
+    Unknown,
+}
+
+/// Why an index of the searched column is in the plan all the same.
+const FOR_ORDER: &str = " (it is read for ORDER BY alone, and the pattern is compared with each row)";
+/// Blocks of an execution that walks, and for each row that it returns.
+const WALK_BLOCKS_MIN: f64 = 1_000.0;
+const WALK_BLOCKS_PER_ROW_MIN: f64 = 100.0;
+
+impl Seen {
+    fn of(case: &Case, planned: &Planned<'_>, scan: &Scan<'_>) -> Seen {
+        let counted = scanned(case, &planned.time.node, planned.statement);
+        if counted.is_some_and(|(table, _, _)| table.lines.word("relation") == scan.relation) {
+            return Seen::Scanned;
+        }
+        // Of a join another table may be the one that is read.
+        let is_alone =
+            planned.nodes.iter().filter(|node| !node.lines.word("relation").is_empty()).count() == 1;
+        let (blocks, rows) =
+            (planned.statement.blocks.unwrap_or(0.0), planned.statement.rows.unwrap_or(f64::MAX));
+        let is_much = blocks >= WALK_BLOCKS_MIN && blocks >= rows * WALK_BLOCKS_PER_ROW_MIN;
+        if scan.is_walk && is_alone && is_much { Seen::Walked } else { Seen::Unknown }
+    }
+}
+
 /// An index for a pattern.
 pub(in crate::rules) struct Advice {
     /// Why an index that is there does not serve the pattern; `None` if there is none on the column.
@@ -75,11 +107,21 @@ fn of_name<'a>(list: &'a str, name: &str) -> &'a str {
 /// What the pattern of a text begins with, if the text has its constant.
 fn begin_in(text: &str, column: &str) -> Option<Begin> {
     let text = text.to_ascii_lowercase();
-    let at = text.find("like '").filter(|_| text.contains(&column.to_ascii_lowercase()))?;
-    match text[at + "like '".len()..].chars().next()? {
-        '%' | '_' => Some(Begin::Any),
-        first if first.is_alphanumeric() => Some(Begin::Fixed),
-        _ => None,
+    if !text.contains(&column.to_ascii_lowercase()) {
+        return None;
+    }
+    let is_fixed = |first: Option<char>| first.is_some_and(char::is_alphanumeric);
+    if let Some((_, pattern)) = text.split_once("like '") {
+        return match pattern.chars().next()? {
+            '%' | '_' => Some(Begin::Any),
+            first => is_fixed(Some(first)).then_some(Begin::Fixed),
+        };
+    }
+    // A regular expression looks everywhere in a text, unless it begins with ^.
+    let (_, pattern) = text.split_once(" ~ '")?;
+    match pattern.strip_prefix('^') {
+        Some(rest) => is_fixed(rest.chars().next()).then_some(Begin::Fixed),
+        None => is_fixed(pattern.chars().next()).then_some(Begin::Any),
     }
 }
 
@@ -107,7 +149,7 @@ impl<'a> Key<'a> {
         };
         let column = condition.column.as_str();
         let (kind, collation) = (of_name(types, column), of_name(collations, column));
-        let is_text = ["text", "character"].iter().any(|name| kind.starts_with(name));
+        let is_text = ["text", "character", "name"].iter().any(|name| kind.starts_with(name));
         (condition.how.is_pattern() && (kind.is_empty() || is_text)).then_some(Key {
             relation,
             column,
@@ -196,10 +238,10 @@ impl<'a> Key<'a> {
             "C" => "a pattern that begins with fixed characters is served by an index in the order of C"
                 .to_string(),
             "" => format!(
-                "a pattern that begins with fixed characters needs an index with {class}, unless the collation is C"
+                "a pattern that begins with fixed characters needs an index with {class} (or COLLATE \"C\"), unless the collation is C"
             ),
             other => format!(
-                "a pattern that begins with fixed characters needs an index with {class}: the order of {other} does not serve it"
+                "a pattern that begins with fixed characters needs an index with {class} (or COLLATE \"C\"): the order of {other} does not serve it"
             ),
         };
         match (self.how, self.begin) {
@@ -213,7 +255,7 @@ impl<'a> Key<'a> {
     }
 
     /// Why an index on the column does not serve the pattern, and what the pattern must then begin with.
-    fn obstacle(&self, index: &Thing<'_>) -> Option<(String, Begin)> {
+    fn obstacle(&self, index: &Thing<'_>, seen: Seen) -> Option<(String, Begin)> {
         let name = index.lines.word("index");
         let class = class_of(index);
         let collation = index.lines.word("collations").split("; ").next().unwrap_or_default();
@@ -233,13 +275,15 @@ impl<'a> Key<'a> {
             )),
             (_, begin) if is_known && !serves_fixed => Some((
                 format!(
-                    "index {name} is in the order of collation {}, which does not serve LIKE: that takes the operator class {}",
+                    "index {name} is in the order of collation {}, which does not serve LIKE: that takes the operator class {}{}",
                     if collation.is_empty() { "the column" } else { collation },
-                    self.class()
+                    self.class(),
+                    if seen == Seen::Walked { FOR_ORDER } else { "" }
                 ),
                 begin,
             )),
-            (_, Begin::Unknown) if is_known => Some((
+            // Of a walk it is not known: many rows may fit what the pattern begins with.
+            (_, Begin::Unknown) if is_known && seen == Seen::Scanned => Some((
                 format!(
                     "index {name} serves patterns that begin with fixed characters, and the table is scanned: these begin with % or _"
                 ),
@@ -287,17 +331,20 @@ impl<'a> Key<'a> {
         mut self,
         indexes: &[(Thing<'_>, Vec<&str>)],
         forbidden: Option<(String, String)>,
-        is_scanned: bool,
+        seen: Seen,
         beside: Beside,
     ) -> Option<Advice> {
+        let is_scanned = seen != Seen::Unknown;
         let is_own = |(index, columns): &&(Thing<'_>, Vec<&str>)| self.is_first_of(index, columns);
         let own: Vec<&Thing<'_>> = indexes.iter().filter(is_own).map(|(index, _)| index).collect();
         let is_tree = |index: &Thing<'_>| {
             index.lines.word("method") == "btree" && index.lines.flag("valid") != Some(false)
         };
         let obstacles: Vec<Option<(String, Begin)>> =
-            own.iter().filter(|index| is_tree(index)).map(|index| self.obstacle(index)).collect();
-        if let Some(short) = own.iter().find(|index| is_scanned && class_of(index).ends_with("_trgm_ops")) {
+            own.iter().filter(|index| is_tree(index)).map(|index| self.obstacle(index, seen)).collect();
+        if let Some(short) =
+            own.iter().find(|index| seen == Seen::Scanned && class_of(index).ends_with("_trgm_ops"))
+        {
             let name = short.lines.word("index");
             let forbidden = forbidden.filter(|_| short.lines.word("method") == "gin");
             return Some(
@@ -386,9 +433,8 @@ fn of_conditions(
         conditions.iter().map(|condition| Key::of(scan.relation, condition, scan.types, scan.collations));
     let mut key = of_each.find_map(|key| key)?;
     key.begin = begin(case, &planned.time.node, planned.statement, scan.relation, key.column);
-    let counted = scanned(case, &planned.time.node, planned.statement);
-    let is_scanned = counted.is_some_and(|(table, _, _)| table.lines.word("relation") == scan.relation);
-    key.advice(&indexes(case, planned, scan.relation), no_bitmaps(case, planned), is_scanned, beside)
+    let seen = Seen::of(case, planned, scan);
+    key.advice(&indexes(case, planned, scan.relation), no_bitmaps(case, planned), seen, beside)
 }
 
 /// The same for patterns that OR connects: each side needs an index of its own, so that nothing is known if one of them is no pattern.
@@ -427,7 +473,7 @@ pub(in crate::rules) fn of_text(
     let mut key = conditions.iter().find_map(|condition| Key::of(relation, condition, "", ""))?;
     key.begin = begin(case, node, statement, relation, key.column);
     let column = key.column.to_string();
-    let mut advice = key.advice(&[], None, true, beside)?;
+    let mut advice = key.advice(&[], None, Seen::Scanned, beside)?;
     advice.commands.insert(
         0,
         format!(
@@ -453,6 +499,10 @@ mod tests {
         // A constant that was hidden, and a pattern of another column.
         assert_eq!(begin_in("select 1 from t where name like '***'", "name"), None);
         assert_eq!(begin_in("select 1 from t where other like 'abc%'", "name"), None);
+        // Regular expressions look everywhere, unless they begin with ^.
+        assert_eq!(begin_in("select 1 from t where name ~ '^abc'", "name"), Some(Begin::Fixed));
+        assert_eq!(begin_in("select 1 from t where name ~ 'abc'", "name"), Some(Begin::Any));
+        assert_eq!(begin_in("select 1 from t where name ~ '^(a|b)'", "name"), None);
     }
 
     #[test]

@@ -27,7 +27,7 @@ fn obstruction(case: &Case, planned: &Planned<'_>, scan: &Scan<'_>) -> Option<Ob
 }
 
 /// Whether PLAN-11 has a finding about the statement.
-pub(super) fn is_obstructed(case: &Case, planned: &Planned<'_>) -> bool {
+pub(in crate::rules) fn is_obstructed(case: &Case, planned: &Planned<'_>) -> bool {
     planned.statement.share >= SHARE_MIN
         && scans_of(planned).iter().any(|scan| obstruction(case, planned, scan).is_some())
 }
@@ -46,8 +46,9 @@ pub(super) fn unusable(case: &Case) -> Answer {
             let Some((why, remedy, commands)) = obstruction(case, &planned, &scan) else { continue };
             let is_compared = scan.conditions.iter().all(|condition| !condition.how.is_pattern());
             let text = format!(
-                "a statement that takes {} of the session time scans {} although it has an index: {why}",
+                "a statement that takes {} of the session time {} {} although it has an index: {why}",
                 planned.share(),
+                if scan.is_walk { "reads all rows of" } else { "scans" },
                 scan.relation
             );
             let commands: Vec<&str> = commands.iter().map(String::as_str).collect();

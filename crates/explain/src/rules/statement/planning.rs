@@ -6,7 +6,7 @@ use crate::rule::{Answer, Claim};
 use crate::rules::costly::{busy, in_a_line, lowered, severity};
 use crate::units;
 use record::finding::{Level, NodeTime, StatementTime};
-use record::statement;
+use record::statement::{self, Verb};
 
 /// The share of the time that is planning.
 const PLAN_SHARE_MIN: f64 = 0.2;
@@ -16,6 +16,18 @@ const PLANNING_MS_MIN: f64 = 1.0;
 const LONGER: f64 = 3.0;
 /// Of what samples show, the part that planning explains.
 const EXPLAINED_MIN: f64 = 0.3;
+/// Milliseconds of an execution that samples show and the server does not count, where nothing shows how long planning takes.
+const HIDDEN_MS_MIN: f64 = 20.0;
+/// By how much they are longer than what the server counts.
+const HIDDEN_TIMES_MIN: f64 = 10.0;
+/// Executions from which on this is not one of them that has not ended.
+const CALLS_MIN: f64 = 20.0;
+/// Seconds of an execution that fails: sessions in longer ones have lines of their own, so that fewer failures cannot take the time that is seen.
+const FAILING_S: f64 = 3.0;
+/// By how much one that has not ended is longer than the others.
+const UNENDED_TIMES: f64 = 3.0;
+/// A text of so many characters takes long to parse as well.
+const TEXT_CHARS_MAX: usize = 3_000;
 
 const PREPARED: &str =
     "SELECT name, generic_plans, custom_plans, left(statement, 60) FROM pg_prepared_statements;";
@@ -53,7 +65,7 @@ fn counted(time: &NodeTime) -> Option<(f64, &StatementTime)> {
 /// The share of the session time that is planning, if it is long, and the statement with most of it.
 pub(in crate::rules) fn share(case: &Case, time: &NodeTime) -> Option<(f64, StatementTime)> {
     let of_uncounted = || {
-        let found = longest(case, time)?;
+        let found = longest(case, time).or_else(|| hidden(case, time))?;
         let statement = found.statement(case);
         Some((found.share, statement))
     };
@@ -64,20 +76,27 @@ pub(super) fn planned(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
         let Some((share, worst)) = counted(time) else {
-            claims.extend(longest(case, time).map(|found| of_uncounted(case, time, &found)));
+            let found = longest(case, time).or_else(|| hidden(case, time));
+            claims.extend(found.map(|found| of_uncounted(case, time, &found)));
             continue;
         };
         let (plan_ms, mean_ms) = (worst.plan_ms.unwrap_or(0.0), worst.mean_ms.unwrap_or(0.0));
         let forced = forces_custom_plans(case, time);
         let plan = case.at("plan", &time.node).find(|plan| plan.lines.word("query_id") == worst.query_id);
-        let (why, text, commands) = match (&forced, reason(plan.as_ref(), worst)) {
+        let calls = worst.calls_per_s.unwrap_or(f64::MAX);
+        let reason = reason(case, time, plan.as_ref(), worst, calls);
+        let resets: Vec<String>;
+        let (why, text, commands) = match (&forced, reason) {
             (Some((owner, reset)), _) => {
                 let why = format!(
                     ": plan_cache_mode is force_custom_plan{owner}, so that prepared statements are planned at each execution"
                 );
                 (why, FORCED_REMEDY, vec![reset.as_str(), PREPARED])
             }
-            (None, Some((why, text))) => (why, text, vec![PREPARED]),
+            (None, Some((why, text, commands))) => {
+                resets = commands;
+                (why, text, resets.iter().map(String::as_str).chain([PREPARED]).collect())
+            }
             (None, None) => (String::new(), PREPARE_REMEDY, vec![PREPARED]),
         };
         claims.push(
@@ -121,7 +140,8 @@ fn longest<'a>(case: &'a Case, time: &'a NodeTime) -> Option<Unplanned<'a>> {
             planning_ms >= mean_ms * LONGER && seen >= running * LONGER && planning >= seen * EXPLAINED_MIN;
         let share = (seen.min(planning) / time.active).min(1.0);
         (is_hidden && share >= PLAN_SHARE_MIN).then_some(Unplanned {
-            plan,
+            id,
+            plan: Some(plan),
             planning_ms,
             mean_ms,
             calls_per_s,
@@ -131,9 +151,52 @@ fn longest<'a>(case: &'a Case, time: &'a NodeTime) -> Option<Unplanned<'a>> {
     plans.max_by(|left, right| left.share.total_cmp(&right.share))
 }
 
+/// The same where no plan was made: sessions compute with a SELECT far longer than its executions take, and what they do before an execution is planning.
+fn hidden<'a>(case: &'a Case, time: &'a NodeTime) -> Option<Unplanned<'a>> {
+    let looks = case.looks(&time.node, &[case.span]).max(1.0);
+    // What fails, or is cancelled, is not counted however long it took.
+    let failing =
+        case.one("server", &time.node).and_then(|server| server.rate("xact_rollback")).unwrap_or(0.0);
+    let statements = case.at("statement", &time.node).filter_map(|one| {
+        let id = one.lines.word("query_id");
+        let is_planned = || {
+            let mut plans = case.at("plan", &time.node);
+            plans.any(|plan| plan.lines.word("query_id") == id && plan.lines.last("planning_ms").is_some())
+        };
+        let text = case.query(id).unwrap_or_default();
+        let is_read = statement::parse(text).is_ok_and(|parsed| parsed.verb == Verb::Select);
+        let is_short = text.len() < TEXT_CHARS_MAX && !statement::is_own(text);
+        let (calls, total_ms) = (one.lines.sum("calls")?, one.lines.sum("total_ms")?);
+        let (mean_ms, calls_per_s) = (total_ms / calls.max(1.0), one.lines.rate("calls")?);
+        let seen = case.waits(&time.node)?.computing_with(id) / looks;
+        let hidden_ms = seen / calls_per_s.max(f64::MIN_POSITIVE) * 1e3 - mean_ms;
+        let mut ages = case
+            .at("session", &time.node)
+            .filter(|session| session.lines.word("query_id") == id && session.lines.word("state") == "active")
+            .filter_map(|session| session.lines.max("state_age_s"));
+        let is_unended = ages.any(|age| age * 1e3 > hidden_ms * UNENDED_TIMES);
+        let share = (hidden_ms / 1e3 * calls_per_s / time.active).min(1.0);
+        let is_much = hidden_ms >= HIDDEN_MS_MIN.max(mean_ms * HIDDEN_TIMES_MIN);
+        let is_failing = failing * FAILING_S >= seen;
+        let is_it = is_read && is_short && is_much && !is_planned();
+        let is_it = is_it && calls >= CALLS_MIN && !is_unended && !is_failing;
+        (is_it && share >= PLAN_SHARE_MIN).then_some(Unplanned {
+            id,
+            plan: None,
+            planning_ms: hidden_ms,
+            mean_ms,
+            calls_per_s,
+            share,
+        })
+    });
+    statements.max_by(|left, right| left.share.total_cmp(&right.share))
+}
+
 /// A statement with what planning it takes.
 struct Unplanned<'a> {
-    plan: Thing<'a>,
+    id: &'a str,
+    /// Absent where sessions alone show it.
+    plan: Option<Thing<'a>>,
     planning_ms: f64,
     mean_ms: f64,
     calls_per_s: f64,
@@ -142,27 +205,36 @@ struct Unplanned<'a> {
 
 impl Unplanned<'_> {
     fn statement(&self, case: &Case) -> StatementTime {
-        let id = self.plan.lines.word("query_id");
         StatementTime {
-            query_id: id.to_string(),
-            text: case.query(id).unwrap_or_default().to_string(),
+            query_id: self.id.to_string(),
+            text: case.query(self.id).unwrap_or_default().to_string(),
             ..StatementTime::default()
         }
     }
 }
 
 fn of_uncounted(case: &Case, time: &NodeTime, found: &Unplanned<'_>) -> Claim {
-    let Unplanned { plan, planning_ms, mean_ms, calls_per_s, share } = found;
+    let Unplanned { plan, planning_ms, mean_ms, calls_per_s, share, .. } = found;
     let statement = found.statement(case);
-    let (why, text) = reason(Some(plan), &statement).unwrap_or((String::new(), PREPARE_REMEDY));
+    let reason = reason(case, time, plan.as_ref(), &statement, *calls_per_s);
+    let (why, text, commands) = reason.unwrap_or((String::new(), PREPARE_REMEDY, vec![]));
+    let each = units::us(planning_ms * 1e3);
+    let proof = match plan {
+        Some(_) => format!("watch planned it by EXPLAIN, twice in one session: {each}"),
+        None => format!(
+            "for each execution sessions compute {each} that are not its own: a SELECT is parsed and planned before it is executed"
+        ),
+    };
+    const COUNT_IT: &str =
+        "ALTER SYSTEM SET pg_stat_statements.track_planning = on; SELECT pg_reload_conf();";
+    let commands: Vec<&str> = commands.iter().map(String::as_str).chain([PREPARED, COUNT_IT]).collect();
     Claim::new(
         severity(*share),
         Level::CoOccurrence,
         format!(
-            "{}: {} of the session time is planning of one statement: it takes {} to plan and {} to run, {} times a second{why}",
+            "{}: {} of the session time is planning of one statement: it takes {each} to plan and {} to run, {} times a second{why}",
             time.node,
             units::percent(*share),
-            units::us(planning_ms * 1e3),
             units::us(mean_ms * 1e3),
             units::short(*calls_per_s)
         ),
@@ -173,19 +245,110 @@ fn of_uncounted(case: &Case, time: &NodeTime, found: &Unplanned<'_>) -> Claim {
     .number("planning_ms", *planning_ms)
     .because(format!("the statement: {}", in_a_line(&statement)))
     .because("sessions are seen to compute with it for far longer than pg_stat_statements counts for its executions")
-    .because(format!("watch planned it by EXPLAIN, twice in one session: {}", units::us(planning_ms * 1e3)))
+    .because(proof)
     .lacking("the time of planning as the server counts it: pg_stat_statements.track_planning = on")
-    .remedy(text, &[PREPARED, "ALTER SYSTEM SET pg_stat_statements.track_planning = on; SELECT pg_reload_conf();"])
+    .remedy(text, &commands)
 }
 
-/// Why planning is long, as the end of a sentence, and what helps.
-fn reason(plan: Option<&Thing<'_>>, statement: &StatementTime) -> Option<(String, &'static str)> {
+/// Why planning is long, as the end of a sentence, what helps, and the commands.
+type Why = (String, &'static str, Vec<String>);
+
+/// Settings that let the planner compare more orders of joined tables at once than by default, with the number of tables up to which it does.
+fn raised(case: &Case, time: &NodeTime) -> Option<(f64, Vec<(&'static str, String)>)> {
+    let number = |name: &str| case.setting(&time.node, name).and_then(|value| value.parse::<f64>().ok());
+    let limits = ["join_collapse_limit", "from_collapse_limit"];
+    let most = limits.into_iter().filter_map(number).fold(0.0, f64::max);
+    if most <= COLLAPSE_LIMIT {
+        return None;
+    }
+    // The genetic search takes over from geqo_threshold on.
+    let is_off = case.setting(&time.node, "geqo") == Some("off");
+    let threshold = number("geqo_threshold").unwrap_or(GEQO_THRESHOLD);
+    let searched = if is_off { most } else { most.min(threshold - 1.0) };
+    let differs = |name: &&'static str| match *name {
+        "geqo" => is_off && most >= GEQO_THRESHOLD,
+        "geqo_threshold" => !is_off && threshold > GEQO_THRESHOLD,
+        limit => number(limit).is_some_and(|value| value > COLLAPSE_LIMIT),
+    };
+    let all = ["join_collapse_limit", "from_collapse_limit", "geqo", "geqo_threshold"];
+    let set = all.into_iter().filter(differs);
+    let set =
+        set.map(|name| (name, case.setting(&time.node, name).unwrap_or_default().to_string())).collect();
+    Some((searched, set))
+}
+
+/// Tables that are read about as often as a statement runs: those of a view are not in its text.
+fn tables_read(case: &Case, time: &NodeTime, calls_per_s: f64) -> usize {
+    let scans = |table: &Thing<'_>| {
+        ["seq_scans", "index_scans"].iter().filter_map(|field| table.lines.rate(field)).sum::<f64>()
+    };
+    let is_as_often = |scans: f64| scans * 2.0 >= calls_per_s && scans <= calls_per_s * SCANS_PER_CALL_MAX;
+    case.at("table", &time.node).filter(|table| is_as_often(scans(table))).count()
+}
+
+/// Scans of a table for each execution that joins it, those of the planner included, which looks up the ends of indexes again and again.
+const SCANS_PER_CALL_MAX: f64 = 100.0;
+
+/// The settings of the planner that make planning long for a statement that joins enough tables.
+fn of_settings(case: &Case, time: &NodeTime, statement: &StatementTime, calls_per_s: f64) -> Option<Why> {
+    let tables = joined_tables(&statement.text).max(tables_read(case, time, calls_per_s));
+    let values = |all: &[(&str, String)]| {
+        all.iter().map(|(name, value)| format!("{name} = {value}")).collect::<Vec<_>>().join(", ")
+    };
+    let reset = |all: &[(&str, String)]| {
+        let resets = all.iter().map(|(name, _)| format!("ALTER SYSTEM RESET {name};"));
+        resets.chain(["SELECT pg_reload_conf();".to_string()]).collect::<Vec<_>>().join(" ")
+    };
+    if let Some((most, set)) = raised(case, time).filter(|_| tables as f64 > COLLAPSE_LIMIT) {
+        let why = format!(
+            ": {} let the planner compare all orders of up to {} tables at once, and {tables} tables are read as often as it runs, or more often",
+            values(&set),
+            units::short(most)
+        );
+        return Some((why, ORDERS_REMEDY, vec![reset(&set)]));
+    }
+    let target =
+        case.setting(&time.node, "default_statistics_target").and_then(|value| value.parse::<f64>().ok());
+    let is_large = target.is_some_and(|target| target >= TARGET_MIN) && tables >= 2;
+    is_large.then(|| {
+        let set = [("default_statistics_target", units::short(target.unwrap_or_default()))];
+        let why = format!(
+            ": default_statistics_target is {}, and for each join the planner compares the lists of the most frequent values of both sides",
+            set[0].1
+        );
+        (why, TARGET_REMEDY, vec![reset(&set), "ANALYZE;".to_string()])
+    })
+}
+
+/// Defaults of join_collapse_limit and from_collapse_limit, and of geqo_threshold.
+const COLLAPSE_LIMIT: f64 = 8.0;
+const GEQO_THRESHOLD: f64 = 12.0;
+/// A default_statistics_target from which on planning reads long lists of values.
+const TARGET_MIN: f64 = 1_000.0;
+const ORDERS_REMEDY: &str = "take the settings back (the number of orders grows with the factorial of the tables), or keep them for the session of the one \
+    report that needs them (SET LOCAL); a prepared statement is planned once per session";
+const TARGET_REMEDY: &str = "take the setting back, and give the few columns that need it a target of their own (ALTER TABLE ... ALTER COLUMN ... SET \
+    STATISTICS); prepare the statement once per session";
+
+/// What shows why: partitions in the plan, settings, or tables in the text.
+fn reason(
+    case: &Case,
+    time: &NodeTime,
+    plan: Option<&Thing<'_>>,
+    statement: &StatementTime,
+    calls_per_s: f64,
+) -> Option<Why> {
     let number = |field: &str| plan.and_then(|plan| plan.lines.last(field)).unwrap_or(0.0);
     let (partitions, removed) = (number("partitions"), number("partitions_removed"));
+    if partitions < PARTITIONS_MIN
+        && let Some(why) = of_settings(case, time, statement, calls_per_s)
+    {
+        return Some(why);
+    }
     let tables = joined_tables(&statement.text);
     // Where all are left out, the key is compared with a parameter of our own plan: of a constant the planner knows the value.
     if partitions >= PARTITIONS_MIN && removed >= partitions {
-        return (tables >= TABLES_MIN).then(|| (of_tables(tables), TABLES_REMEDY));
+        return (tables >= TABLES_MIN).then(|| (of_tables(tables), TABLES_REMEDY, vec![]));
     }
     if partitions >= PARTITIONS_MIN && removed > 0.0 {
         let why = format!(
@@ -193,12 +356,12 @@ fn reason(plan: Option<&Thing<'_>>, statement: &StatementTime) -> Option<(String
             units::short(partitions),
             units::short(removed)
         );
-        return Some((why, KEY_REMEDY));
+        return Some((why, KEY_REMEDY, vec![]));
     }
     if partitions >= PARTITIONS_MIN {
-        return Some((format!(": {} partitions are planned", units::short(partitions)), KEY_REMEDY));
+        return Some((format!(": {} partitions are planned", units::short(partitions)), KEY_REMEDY, vec![]));
     }
-    (tables >= TABLES_MIN).then(|| (of_tables(tables), TABLES_REMEDY))
+    (tables >= TABLES_MIN).then(|| (of_tables(tables), TABLES_REMEDY, vec![]))
 }
 
 fn of_tables(tables: usize) -> String {

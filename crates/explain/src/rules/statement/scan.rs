@@ -157,7 +157,7 @@ pub(super) fn scan(case: &Case) -> Answer {
 
 /// Columns of a table that a statement compares: by its text, and by the index that its plan lacks.
 fn compared(statement: &StatementTime, relation: &str, proposal: Option<&plan::Proposal>) -> Vec<String> {
-    let by_text = of_table(statement, relation).into_iter().map(|condition| condition.column);
+    let by_text = conditions_on(statement, relation).into_iter().map(|condition| condition.column);
     let proposed =
         proposal.filter(|one| one.relation == relation).into_iter().flat_map(|one| one.columns.clone());
     by_text.chain(proposed).collect()
@@ -219,7 +219,7 @@ fn pattern(
 ) -> Option<plan::Advice> {
     // A plan for any parameters may walk an index in its order where the executions scan: then the text decides as well.
     planned.and_then(|planned| plan::pattern_of(case, planned)).or_else(|| {
-        plan::pattern_of_text(case, &time.node, statement, relation, &of_table(statement, relation))
+        plan::pattern_of_text(case, &time.node, statement, relation, &conditions_on(statement, relation))
     })
 }
 
@@ -269,7 +269,7 @@ fn with_advice(scan: &Scan<'_>, advice: plan::Advice) -> Claim {
 }
 
 /// Conditions of a statement that an index of this table can serve, by its text: those that name the table, or all if it is the only one.
-fn of_table(statement: &StatementTime, relation: &str) -> Vec<Condition> {
+pub(in crate::rules) fn conditions_on(statement: &StatementTime, relation: &str) -> Vec<Condition> {
     let Ok(parsed) = statement::parse(&statement.text) else { return vec![] };
     let name = relation.rsplit('.').next().unwrap_or(relation).trim_matches('"');
     let own: Vec<_> = parsed.tables.iter().filter(|table| table.name == name).collect();
@@ -284,7 +284,7 @@ fn of_table(statement: &StatementTime, relation: &str) -> Vec<Condition> {
 /// The index for the conditions in the text, and what it would take; `None` if the text does not show its columns.
 fn index_by_text(statement: &StatementTime, table: &Thing<'_>) -> Option<(String, f64)> {
     let relation = table.lines.word("relation");
-    let columns = statement::index_columns(&of_table(statement, relation));
+    let columns = statement::index_columns(&conditions_on(statement, relation));
     let rows = table.lines.last("live_rows").unwrap_or(0.0);
     // A name that the server would have to quote is not split again here.
     let is_plain = relation.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "_.".contains(c));
@@ -316,7 +316,9 @@ struct Scan<'a> {
 fn wanted(statement: &StatementTime, relation: &str, planned: Option<&plan::Planned<'_>>) -> Wanted {
     match planned {
         Some(planned) => plan::wanted(planned, relation),
-        None if plan::is_unknown_by_text(&statement.text, &of_table(statement, relation)) => Wanted::Unknown,
+        None if plan::is_unknown_by_text(&statement.text, &conditions_on(statement, relation)) => {
+            Wanted::Unknown
+        }
         None => Wanted::Few,
     }
 }
@@ -505,7 +507,7 @@ fn look_for_it(case: &Case, scan: &Scan<'_>, planned: Option<&plan::Planned<'_>>
 
 /// What the condition computes from a column of the table, by the text, where nothing of it is compared as it is.
 fn computed_by_text(scan: &Scan<'_>) -> Option<String> {
-    let conditions = of_table(scan.statement, scan.relation());
+    let conditions = conditions_on(scan.statement, scan.relation());
     let is_plain = conditions.iter().any(|one| one.inside.is_none() && one.how.is_compared());
     let found = conditions.iter().find(|one| one.inside.is_some()).filter(|_| scan.is_named && !is_plain)?;
     let inside = found.inside.as_deref().unwrap_or_default();

@@ -16,6 +16,13 @@ use record::watched::FUNCTION_SETTINGS;
 
 /// The number of a finding about a role or database that has less memory than the server gives.
 pub(crate) const OWN_LIMIT: &str = "own_limit_bytes";
+/// The numbers of a finding that limit what its remedy can save, as parts of its share.
+pub(crate) const SAVED_LEAST: &str = "saved_least";
+pub(crate) const SAVED_MOST: &str = "saved_most";
+/// Bytes a second at which rows are written into files in the page cache and read again, by a slow CPU.
+const FILES_PER_S: f64 = 100e6;
+/// Of the samples of a statement, those in files below which nothing is certain to be saved.
+const IN_FILES_MIN: f64 = 0.05;
 /// The share of the time of a statement that spills.
 const SPILL_SHARE_MIN: f64 = 0.1;
 /// Bytes that it spills per execution.
@@ -238,6 +245,15 @@ fn in_files(planned: &plan::Planned<'_>) -> Option<(String, f64)> {
     Some((words, bytes))
 }
 
+/// What more memory can save of the time of a statement, at least and at most: the rows are sorted or hashed all the same, and only the files are saved.
+fn saved(statement: &StatementTime, bytes: f64) -> (f64, f64) {
+    let in_files = |event: &str| event.to_ascii_lowercase().starts_with("io:buffile");
+    let seen: f64 =
+        statement.events.iter().filter(|(event, _)| in_files(event)).map(|(_, share)| share).sum();
+    let copied = statement.mean_ms.map_or(1.0, |ms| bytes / FILES_PER_S * 1e3 / ms.max(f64::MIN_POSITIVE));
+    (if seen < IN_FILES_MIN { 0.0 } else { seen }, (seen + copied).min(1.0))
+}
+
 pub(super) fn spill(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
@@ -296,6 +312,8 @@ pub(super) fn spill(case: &Case) -> Answer {
                 .during(case.one("server", &time.node).map(|server| server.ticks.window()))
                 .number("share", statement.share)
                 .number("temp_bytes_per_call", bytes)
+                .number(SAVED_LEAST, saved(statement, bytes).0)
+                .number(SAVED_MOST, saved(statement, bytes).1)
                 .with(own.as_ref(), |claim, own| claim.number(OWN_LIMIT, own.bytes))
                 .because(format!("the statement: {}", in_a_line(statement)))
                 .lacking("the time of the files alone: EXPLAIN (ANALYZE, BUFFERS) shows it with track_io_timing")
@@ -305,4 +323,24 @@ pub(super) fn spill(case: &Case) -> Answer {
         claims.extend(unnamed_spill(case, time));
     }
     Answer::of(claims, || "temporary files of the statements that take the time".to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_memory_saves_the_files_and_not_the_sort() {
+        let of = |ms: f64, in_files: f64| StatementTime {
+            mean_ms: Some(ms),
+            events: vec![("CPU".to_string(), 1.0 - in_files), ("IO:BuffileRead".to_string(), in_files)],
+            ..StatementTime::default()
+        };
+        // 10 MB of files in 400 ms, in which sessions hardly wait for them.
+        let (least, most) = saved(&of(400.0, 0.02), 10e6);
+        assert!(least == 0.0 && (most - 0.27).abs() < 1e-9, "{least} {most}");
+        // A disk that is slow is most of the time.
+        let (least, most) = saved(&of(4_000.0, 0.8), 10e6);
+        assert!((least - 0.8).abs() < 1e-9 && most < 0.9, "{least} {most}");
+    }
 }
