@@ -8,6 +8,7 @@ use crate::machines::{Evidence, Machines};
 use crate::recording::Recording;
 use crate::skeleton::{NoOutcome, Opening, Outcome, Target};
 use crate::terminal;
+pub use ::watch::Planning;
 use ::watch::{Board, Options, Sampler, collectors, live};
 use connect::ConnSpec;
 use connect::control::{self, Control};
@@ -40,8 +41,8 @@ pub struct Plan {
     pub is_here: bool,
     /// Which other hosts.
     pub machines: Machines,
-    /// Whether plans are also made with other settings.
-    pub tries_settings: bool,
+    /// How statements are planned.
+    pub planning: Planning,
     /// The console of a pooler before the server, if it is named.
     pub pooler: Option<ConnSpec>,
     /// What is exported.
@@ -61,7 +62,7 @@ impl Plan {
             interval: Duration::from_secs(1),
             is_here: true,
             machines: Machines::default(),
-            tries_settings: false,
+            planning: Planning::default(),
             pooler: None,
             evidence: Evidence::default(),
             progress: None,
@@ -100,7 +101,7 @@ impl Plan {
         }));
         let begun = Instant::now();
         let board = Arc::new(Board::new());
-        let mut collectors = collectors::of_survey(survey, &board, self.tries_settings);
+        let mut collectors = collectors::of_survey(survey, &board, self.planning);
         collectors.extend(collectors::of_poolers(nodes, self.pooler.as_ref(), &board));
         collectors.extend(self.machines.collectors(self.is_here, nodes, &board, recording.path())?);
         let options = Options { interval: self.interval, ..Options::default() };

@@ -30,7 +30,7 @@ impl Watching {
         let mut collectors = match cluster {
             Some(cluster) => collectors::of(&cluster.nodes, &board),
             None => match Cluster::survey(spec) {
-                Ok(survey) => collectors::of_survey(&survey, &board, false),
+                Ok(survey) => collectors::of_survey(&survey, &board, watch::Planning::default()),
                 Err(_) => collectors::of(&single.nodes, &board),
             },
         };

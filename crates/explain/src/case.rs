@@ -9,7 +9,6 @@ mod names;
 mod rows;
 mod table_queue;
 
-use table_queue::RootStatements;
 pub use table_queue::TableQueue;
 
 use crate::series::Series;
@@ -238,7 +237,7 @@ pub struct Case {
     left_out: BTreeMap<String, BTreeSet<String>>,
     waiters: BTreeMap<(String, u64), Waiter>,
     table_queues: BTreeMap<(String, String), TableQueue>,
-    root_statements: RootStatements,
+    root_statements: table_queue::RootStatements,
     node_time: OnceLock<Vec<NodeTime>>,
 }
 

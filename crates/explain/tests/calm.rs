@@ -19,6 +19,11 @@ fn few_sessions_that_commit_to_a_fast_device_are_no_trouble() {
         for idle in [wait("n1", "CPU", "CPU"), wait("n1", "IO", "DataFileRead")] {
             scene.set("wait", idle, json!({"sessions": 0}));
         }
+        scene.set(
+            "schedule",
+            json!({"host": "h1", "node": "n1", "who": "backends"}),
+            json!({"run_us": 100_000, "wait_us": 0}),
+        );
         scene.set("disk", disk("h1", "nvme0n1"), json!({"flush_await_ms": flush_ms}));
         let found = scene.explain().findings;
         found.into_iter().find(|finding| finding.rule == "WAL-01").map(|finding| finding.severity)

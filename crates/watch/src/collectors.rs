@@ -3,7 +3,7 @@
 use crate::board::Board;
 use crate::collect::{Batch, Collect, Place, Recorded, Tick};
 use crate::pooler::Pools;
-use crate::sql::Node;
+use crate::sql::{Node, Planning};
 use connect::ConnSpec;
 use engines::{Absent, ClusterNode, Survey};
 use std::sync::Arc;
@@ -15,12 +15,11 @@ pub fn of(nodes: &[ClusterNode], board: &Arc<Board>) -> Vec<Box<dyn Collect>> {
 }
 
 /// The same for the discovered nodes of a cluster: one that does not answer is retried, one without an address is reported as missing.
-/// `tries_settings`: EXPLAIN is also run with other settings.
-pub fn of_survey(survey: &Survey, board: &Arc<Board>, tries_settings: bool) -> Vec<Box<dyn Collect>> {
+/// `planning`: how statements are planned.
+pub fn of_survey(survey: &Survey, board: &Arc<Board>, planning: Planning) -> Vec<Box<dyn Collect>> {
     let mut all: Vec<Box<dyn Collect>> = vec![];
     for node in &survey.cluster.nodes {
-        let mut collector =
-            Node::new(&node.name, &node.spec, Arc::clone(board)).trying_settings(tries_settings);
+        let mut collector = Node::new(&node.name, &node.spec, Arc::clone(board)).planning(planning);
         if let Some(absent) = survey.absent.iter().find(|absent| absent.name == node.name) {
             collector = collector.found_as(&absent.why, &absent.hint);
         }

@@ -27,4 +27,4 @@ mod sys;
 pub use board::Board;
 pub use collect::{Batch, Collect, Place, Tick};
 pub use sampler::{Options, Sampler, Totals};
-pub use sql::Node;
+pub use sql::{Node, Planning};

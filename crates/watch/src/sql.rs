@@ -20,6 +20,7 @@ pub mod json;
 pub mod own;
 mod parts;
 mod plans;
+pub use plans::Planning;
 mod powers;
 mod probe;
 mod progress;
@@ -129,10 +130,10 @@ impl Node {
         self
     }
 
-    /// Also tries settings by EXPLAIN.
+    /// Plans statements so.
     #[must_use]
-    pub fn trying_settings(mut self, is_on: bool) -> Node {
-        self.plans.tries_settings = is_on;
+    pub fn planning(mut self, planning: Planning) -> Node {
+        self.plans.planning = planning;
         self
     }
 

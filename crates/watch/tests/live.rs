@@ -3,6 +3,7 @@
 //! One server per version serves all tests of the version; each test provokes in its own objects and looks for them only.
 
 mod plans;
+mod superuser;
 mod watched;
 
 use record::event;

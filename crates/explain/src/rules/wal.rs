@@ -130,8 +130,6 @@ const COMMITS_MIN: f64 = 100.0;
 const ACTIVE_MIN: f64 = 0.5;
 /// Below this, commits that take less than half of the time are no trouble.
 const ACTIVE_MUCH: f64 = 1.0;
-/// Below this, the flushes of a fast device are no trouble, whatever their share.
-const ACTIVE_CALM: f64 = 2.0;
 /// Requested checkpoints of all.
 const REQUESTED_SHARE: f64 = 0.1;
 /// Requested checkpoints at least: one may be a command's.
@@ -206,11 +204,11 @@ fn flush_bound(case: &Case) -> Answer {
         if is_fast && is_woken(case, node) {
             continue;
         }
-        // One session that commits now and then waits for nothing else either; nor do a few for whose commits the device is fast.
-        let mut times = node_time::all(case).iter();
-        let active = times.find(|time| time.node == node).map_or(f64::MAX, |time| time.active);
+        // One session that commits now and then waits for nothing else, nor do a few if the device is fast.
+        let time = node_time::all(case).iter().find(|time| time.node == node);
+        let active = time.map_or(f64::MAX, |time| time.active);
         let is_idle = active < ACTIVE_MUCH && share < WAL_SHARE_HIGH
-            || active < ACTIVE_CALM && flush_ms.is_some_and(|ms| ms < FLUSH_SLOW_MS);
+            || active < ACTIVE_MUCH * 2.0 && flush_ms.is_some_and(|ms| ms < FLUSH_SLOW_MS);
         let mut claim = Claim::new(
             match () {
                 () if is_idle => Severity::Low,

@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::flags::{Connection, RunDirectory};
 use crate::machines::{EvidenceFlags, MachineFlags};
 use app::quantity;
-use app::watch::Plan;
+use app::watch::{Plan, Planning};
 use clap::Args;
 use record::Exit;
 use std::time::Duration;
@@ -32,6 +32,9 @@ pub struct Watch {
     /// Also plan the costliest statements with other settings (work_mem, enable_*), by EXPLAIN only
     #[arg(long, help_heading = "Watch")]
     pub what_if: bool,
+    /// As a superuser, also plan statements on tables of other roles that can log in: only where none of them would attack the server (docs/watch.md)
+    #[arg(long, help_heading = "Watch")]
+    pub trust_roles: bool,
     /// The console of a pgbouncer before the server, as a connection string [default: found where it is on this host, or the server is reached through it]
     #[arg(long, value_name = "CONNECTION", help_heading = "Watch")]
     pub pooler: Option<String>,
@@ -61,7 +64,7 @@ impl Watch {
             interval: self.interval,
             is_here: !self.no_host,
             machines: self.machines.value(),
-            tries_settings: self.what_if,
+            planning: Planning { tries_settings: self.what_if, trusts_roles: self.trust_roles },
             pooler: self.pooler.as_deref().map(app::connection::console).transpose()?,
             evidence: self.evidence.value(),
             progress: self.progress,

@@ -76,8 +76,17 @@ pub(super) struct Plans {
     inner: HashMap<String, Vec<Inner>>,
     /// Why statements were not planned.
     reasons: BTreeMap<String, String>,
-    /// Whether settings are tried as well.
-    pub(super) tries_settings: bool,
+    /// What else is done.
+    pub(super) planning: Planning,
+}
+
+/// What is done besides the plan of each statement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Planning {
+    /// EXPLAIN is also run with other settings.
+    pub tries_settings: bool,
+    /// A superuser also plans where other roles can log in, as [`superuser`] does.
+    pub trusts_roles: bool,
 }
 
 /// A plan that was made.
@@ -131,13 +140,15 @@ impl Node {
             let Link::Up(up) = &mut self.link else { return Ok(()) };
             let before = self.plans.seen.get(&wanted.query_id).cloned().flatten().map(|seen| seen.hash);
             let within = self.plans.inner.get(&wanted.query_id).map_or(&[][..], Vec::as_slice);
+            up.session.trusts_roles = self.plans.planning.trusts_roles;
             match inside::look(&mut up.session, &wanted, &text, within) {
                 Ok(looked) => {
                     let text = if looked.plan.inner.is_empty() { &text } else { &looked.plan.inner.clone() };
                     let seen = Seen { hash: looked.plan.hash.clone(), mean_ms: wanted.mean_ms };
                     self.plans.seen.insert(wanted.query_id.clone(), Some(seen));
                     if before.as_deref() != Some(looked.plan.hash.as_str()) {
-                        let trials = trial::all(&mut up.session, &looked, text, self.plans.tries_settings)?;
+                        let trials =
+                            trial::all(&mut up.session, &looked, text, self.plans.planning.tries_settings)?;
                         self.record(tick, looked, before, trials, batch);
                     }
                 }
@@ -321,7 +332,7 @@ fn within_as<T>(
         if !plain.is_ascii() && text_of(&names, "encoding") != "UTF8" {
             return Err(why("a name has letters that this encoding may fold in its own way".to_string()));
         }
-        let schemas = safety::schemas(&names, &tables).map_err(why)?;
+        let schemas = safety::schemas(&names, &tables, session.trusts_roles).map_err(why)?;
         let path =
             [&["pg_catalog".to_string()], schemas.as_slice(), &["pg_temp".to_string()]].concat().join(", ");
         let is_beside_others = names["other"].is_string();

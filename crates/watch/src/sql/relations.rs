@@ -104,9 +104,11 @@ fn parts(probe: &Probe) -> String {
     )
 }
 
+/// The largest tables, and as many of those that are used most.
+const HALF: u32 = TABLES_MAX * 3 / 5;
+
 /// Tables of the current database.
 pub(crate) fn tables(probe: &Probe) -> String {
-    let half = TABLES_MAX * 3 / 5;
     let (newpage, blocks_hot) = match probe.has_newpage_updates {
         // From that release on, a heap-only update may leave a BRIN index as it is.
         true => ("pg_catalog.pg_stat_get_tuples_newpage_updated(c.oid)", format!("x.relam <> {BRIN}")),
@@ -119,7 +121,7 @@ pub(crate) fn tables(probe: &Probe) -> String {
             where c.relkind in ('r', 'm') and c.relpersistence <> 't' and n.nspname <> 'information_schema' and n.nspname !~ '^pg_'),
           ranked as (select c.*, row_number() over (order by relpages desc) by_size, row_number() over (order by pg_catalog.pg_stat_get_tuples_inserted(oid)
               + pg_catalog.pg_stat_get_tuples_updated(oid) + pg_catalog.pg_stat_get_tuples_deleted(oid) + pg_catalog.pg_stat_get_tuples_returned(oid) desc) by_use from c),
-          picked as materialized (select * from ranked where by_size <= {half} or by_use <= {half} order by least(by_size, by_use) limit {TABLES_MAX}),
+          picked as materialized (select * from ranked where by_size <= {HALF} or by_use <= {HALF} order by least(by_size, by_use) limit {TABLES_MAX}),
           home as materialized (select t.spcname from pg_catalog.pg_database d join pg_catalog.pg_tablespace t on t.oid = d.dattablespace where d.datname = current_database())
          select json_build_object('database', current_database(), 'tables', (select json_agg(r) from (
            select c.oid, pg_catalog.format('%I.%I', c.nspname, c.relname) relation, c.relpages::bigint * b.bytes + coalesce(t.relpages, 0)::bigint * b.bytes bytes,

@@ -104,6 +104,8 @@ pub struct Session {
     can_materialize: bool,
     prepared: HashMap<String, postgres::Statement>,
     queries: u64,
+    /// See [`super::Planning`].
+    pub(super) trusts_roles: bool,
     /// Time spent waiting for answers.
     waited_us: u64,
     /// The parts of both that were already reported.
@@ -137,6 +139,7 @@ impl Session {
             can_materialize: true,
             prepared: HashMap::new(),
             queries: 0,
+            trusts_roles: false,
             waited_us: 0,
             server_text: (0, 0),
         };

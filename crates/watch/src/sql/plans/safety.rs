@@ -9,26 +9,26 @@
 //!
 //! The tables are those that the server has locked for PREPARE, which analyses a statement and does not plan it; they are not those of the parser.
 
-use super::superuser::MAY_LOCK;
 use crate::sql::json::{flag, list, text};
-use crate::sql::powers::{IS_POWERFUL, OTHERS, TRUSTED};
+use crate::sql::powers::{IS_POWERFUL, OTHERS, TRUSTED, may_lock};
 use record::watched::MORE_THAN_READ;
 use serde_json::Value;
 
 /// Built-in functions that run SQL that they are given, or make values of a type that they are given by name: xml.c, tsvector_op.c, tsquery_rewrite.c, misc.c,
 /// jsonfuncs.c.
-pub(super) const RUNS_SQL: &str =
+const RUNS_SQL: &str =
     "_to_xml|^ts_stat$|^ts_rewrite$|^pg_input_|^jsonb?_populate_|^jsonb?_to_record|^currtid";
 
 /// Whether a function is for the server's own use, as the inputs of types are: `domain_in` takes any type by its object id, which can be computed, and
 /// evaluates its checks. Such functions have arguments or results of these types (`pg_type.dat`), or check the bodies of functions.
-pub(super) const OF_THE_SERVER: &str = "(prorettype in ('pg_catalog.cstring'::pg_catalog.regtype, 'pg_catalog.internal'::pg_catalog.regtype,
+const OF_THE_SERVER: &str = "(prorettype in ('pg_catalog.cstring'::pg_catalog.regtype, 'pg_catalog.internal'::pg_catalog.regtype,
     'pg_catalog.language_handler'::pg_catalog.regtype)
   or proargtypes::oid[] && array['pg_catalog.cstring'::pg_catalog.regtype, 'pg_catalog.internal'::pg_catalog.regtype]::oid[]
   or proname ~ '_validator$')";
 
 /// Common to the questions: owners whose functions may run; functions of others (`loose`); those and the built-in ones that run anything (`forbidden`);
-/// types whose input could call one of these (`tainted`): domains whose checks or defaults do, or that call any function written in SQL or a procedural language, and
+/// types whose input could call one of these (`tainted`): domains whose checks or defaults do, or that call any function written in SQL or a procedural
+/// language, and
 /// arrays, rows, ranges and domains over them. Goes behind `with recursive`.
 fn common() -> String {
     format!(
@@ -55,7 +55,8 @@ fn common() -> String {
 /// Whether a stored expression calls a function of which this is true.
 pub(super) fn calls(tree: &str, is_so: &str) -> String {
     format!(
-        "exists (select from pg_catalog.regexp_matches({tree}::text, ':(?:funcid|opfuncid|aggfnoid|winfnoid) ([0-9]+)', 'g') called where called[1]::oid {is_so})"
+        "exists (select from pg_catalog.regexp_matches({tree}::text, ':(?:funcid|opfuncid|aggfnoid|winfnoid) ([0-9]+)', 'g') called where called[1]::oid \
+            {is_so})"
     )
 }
 
@@ -72,7 +73,7 @@ pub(super) fn of_names() -> String {
           'version_num', pg_catalog.current_setting('server_version_num')::int,
           'jit_above_cost', (select pg_catalog.current_setting('jit_above_cost', true)::float8),
           'work_mem_kb', (select setting::bigint from pg_catalog.pg_settings where name = 'work_mem'),
-          'other', (select min(rolname::text) from others where {IS_POWERFUL}), 'may_lock', {MAY_LOCK},
+          'other', (select min(rolname::text) from others where {IS_POWERFUL}), 'may_lock', {},
           'hidden', exists (select from pg_catalog.pg_operator where oprcode in (select oid from loose)
                 or oprowner not in (select oid from trusted) or oid >= 16384 and oprcode in (select oid from forbidden union all select oid from written))
             or exists (select from pg_catalog.pg_cast where castfunc in (select oid from forbidden))
@@ -98,7 +99,8 @@ pub(super) fn of_names() -> String {
           'hypopg', (select pg_catalog.quote_ident(n.nspname) from pg_catalog.pg_extension e join pg_catalog.pg_namespace n on n.oid = e.extnamespace
              where e.extname = 'hypopg' and e.extowner in (select oid from trusted) and n.nspowner in (select oid from trusted)),
           'hypopg_there', exists (select from pg_catalog.pg_available_extensions where name = 'hypopg'))::text",
-        common()
+        common(),
+        may_lock()
     )
 }
 
@@ -158,16 +160,17 @@ pub(super) fn of_tables() -> String {
     )
 }
 
-/// The schemas in which the tables without a schema are found, or why the statement is not planned. `wanted` are these tables.
-pub(super) fn schemas(answer: &Value, wanted: &[String]) -> Result<Vec<String>, String> {
+/// The schemas in which the tables without a schema are found, or why the statement is not planned. `wanted` are these tables. `trusts_roles`: see
+/// [`super::Planning`].
+pub(super) fn schemas(answer: &Value, wanted: &[String], trusts_roles: bool) -> Result<Vec<String>, String> {
     if flag(answer, "plans") != Some(true) {
         return Err("the server has no plan_cache_mode (before PostgreSQL 12)".to_string());
     }
     let other = text(answer, "other");
-    if !other.is_empty() && flag(answer, "may_lock") != Some(true) {
+    if !other.is_empty() && !(trusts_roles && flag(answer, "may_lock") == Some(true)) {
         return Err(format!(
             "role {other} can log in and is no superuser, and {MORE_THAN_READ}: planning could run its code with our rights; watch as a role that is \
-                only in pg_monitor and pg_read_all_data"
+                only in pg_monitor and pg_read_all_data, or as a superuser with --trust-roles where all roles are trusted"
         ));
     }
     if flag(answer, "hidden") != Some(false) {

@@ -1,6 +1,8 @@
-//! How a superuser plans a statement where other roles can log in.
+//! How a superuser plans a statement where other roles can log in, if they are trusted (`--trust-roles`).
 //!
-//! The sieve of [`super::safety`] has holes that no superuser should fall through, so here nothing passes that is not known to be harmless: each table is named
+//! The sieve of [`super::safety`] has holes, so here nothing passes that is not known to be harmless. That is a second wall and no proof: who may create types
+//! can try to commit a cast to the type of a table's rows between the check and the plan. So it is for servers whose roles would not attack it: each table
+//! is named
 //! with its schema, all else is looked up in `pg_catalog` alone, functions are those of a list, and columns, indexes, checks and statistics of the
 //! tables have built-in types and functions only.
 //!
@@ -13,7 +15,7 @@
 //! takes no such locks, and engines that send them to their other nodes are left out.
 
 use super::NotPlanned;
-use super::safety::{OF_THE_SERVER, RUNS_SQL, calls};
+use super::safety::calls;
 use crate::sql::json::{flag, list, text};
 use crate::sql::powers::TRUSTED;
 use crate::sql::session::Session;
@@ -74,21 +76,12 @@ const HARMLESS: &str = "abs age any_value array_agg array_dims array_length arra
     tstzrange tsvector_to_array txid_current unnest upper upper_inc upper_inf uuid_extract_timestamp
     uuid_extract_version uuidv4 uuidv7 var_pop var_samp varbit varchar variance websearch_to_tsquery width width_bucket";
 
-/// Whether the server's own lock tables are all that a lock reaches: we are a superuser on a primary of PostgreSQL without one of these engines. A lock that
-/// waits for `deadlock_timeout` cancels an autovacuum, so that time must be longer than ours.
-pub(super) const MAY_LOCK: &str = "(select pg_catalog.bool_and(rolsuper) from pg_catalog.pg_roles where rolname in (current_user, session_user))
-    and not pg_catalog.pg_is_in_recovery() and (select setting::int > 100 from pg_catalog.pg_settings where name = 'deadlock_timeout')
-    and pg_catalog.version() !~* 'greenplum|arenadata|-yb-|cockroach|redshift'
-    and not exists (select from pg_catalog.pg_extension where extname in ('citus', 'multimaster', 'shardman', 'pgactive', 'bdr', 'spock'))";
-
 /// A text to plan, and what its tables are checked with.
 pub(super) struct Locked {
     /// The text, each of its tables with the schema in which it alone is.
     pub(super) whole: String,
     /// All words of it.
     words: Vec<String>,
-    /// Built-in functions that must not run.
-    barred: Vec<u32>,
     /// Those of [`HARMLESS`], and conversions.
     harmless: Vec<u32>,
 }
@@ -123,7 +116,7 @@ pub(super) fn lock(session: &mut Session, plain: &str, names: &Value) -> Result<
         )));
     }
     let built_in = session.query(&of_built_in(), &[])?;
-    session.plain("set local statement_timeout = '1s'; lock table pg_catalog.pg_namespace in share mode")?;
+    session.plain("set local statement_timeout = '1s'; lock table pg_catalog.pg_namespace, pg_catalog.pg_cast in share mode")?;
     check_words(session, &chains, &tables)?;
     if !tables.is_empty() {
         let quoted = |(schema, name): &(String, String)| {
@@ -132,7 +125,7 @@ pub(super) fn lock(session: &mut Session, plain: &str, names: &Value) -> Result<
         let all = tables.iter().map(quoted).collect::<Vec<_>>().join(", ");
         session.plain(&format!("lock table {all} in share update exclusive mode"))?;
     }
-    Ok(Locked { whole, words, barred: oids(&built_in, "barred"), harmless: oids(&built_in, "harmless") })
+    Ok(Locked { whole, words, harmless: oids(&built_in, "harmless") })
 }
 
 fn oids(answer: &Value, name: &str) -> Vec<u32> {
@@ -177,12 +170,12 @@ fn check_words(
 /// # Errors
 /// Why it may not be planned.
 pub(super) fn check_locked(session: &mut Session, locked: &Locked) -> Result<(), NotPlanned> {
-    let Locked { words, barred, harmless, .. } = locked;
-    check_tables(&session.query(&of_locked(), &[words, barred, harmless])?).map_err(NotPlanned::Why)
+    let Locked { words, harmless, .. } = locked;
+    check_tables(&session.query(&of_locked(), &[words, harmless])?).map_err(NotPlanned::Why)
 }
 
-/// Whether nothing in the text but tables and columns is named by several parts: no function, type, operator or collation. Which schemas there are is not
-/// asked: one that is being made is seen when that is committed.
+/// Whether nothing in the text but tables and columns is named by several parts: no function, type, operator or collation. Which schemas there are does not
+/// count: one that is being made is seen when that is committed.
 fn check(chains: &[Chain]) -> Result<(), String> {
     for chain in chains {
         let name = chain.parts.join(".");
@@ -239,12 +232,11 @@ fn may_be_before(before: &str) -> bool {
     }
 }
 
-/// Built-in functions, which stay what they are. It is asked before anything is locked.
+/// The functions of [`HARMLESS`] and conversions, which stay what they are. They are read before anything is locked.
 fn of_built_in() -> String {
     let harmless = harmless();
     format!(
         "select json_build_object(
-           'barred', (select json_agg(oid::bigint) from pg_catalog.pg_proc where oid < 16384 and (proname ~ '{RUNS_SQL}' or {OF_THE_SERVER})),
            'harmless', (select json_agg(oid::bigint) from pg_catalog.pg_proc where oid < 16384 and (proname = any('{{{harmless}}}'::name[])
               or oid in (select castfunc from pg_catalog.pg_cast))))::text"
     )
@@ -286,11 +278,11 @@ fn is_strange(tree: &str, nodes: &str) -> String {
     format!(
         "({tree}::text ~ '[{{]({nodes})' or {} or {})",
         of("[A-Za-z_]*[tT]yp(?:e|e[iI]d|id)?|opno|eqop|sortop"),
-        calls(tree, "= any($2::oid[]) or called[1]::oid >= 16384")
+        calls(&format!("pg_catalog.regexp_replace({tree}::text, ':opfuncid', '', 'g')"), "<> all($2::oid[])")
     )
 }
 
-/// About the tables that this transaction has locked, with their partitions and indexes: $1 all words of the text, $2 and $3 as in [`of_built_in`].
+/// About the tables that this transaction has locked, with their partitions and indexes: $1 all words of the text, $2 the functions of [`of_built_in`].
 fn of_locked() -> String {
     format!(
         "with recursive {TRUSTED},
@@ -313,7 +305,7 @@ fn of_locked() -> String {
          select json_build_object(
           'kind', (select min(relname::text) from mine where relkind not in ('r', 'p', 'v') or relhasrules and relkind <> 'v'),
           'view', (select min(m.relname::text) from mine m join pg_catalog.pg_rewrite w on w.ev_class = m.oid
-              where m.relkind = 'v' and (w.rulename <> '_RETURN' or {} or {})),
+              where m.relkind = 'v' and (w.rulename <> '_RETURN' or {})),
           'free', (select min(m.relname::text) from mine m where not exists (select from held h where h.relation = m.oid
               and h.mode = 'ShareUpdateExclusiveLock')),
           'type', (select min(pg_catalog.format_type(t.oid, null)) from types t),
@@ -330,7 +322,6 @@ fn of_locked() -> String {
             or exists (select from pg_catalog.pg_statistic_ext s where s.stxrelid in (select oid from mine)
                 and (pg_catalog.to_jsonb(s)->>'stxexprs') is not null and {}))::text",
         is_strange("w.ev_action", "COERCETODOMAIN|ROWCOMPARE|CONVERTROWTYPE"),
-        calls("pg_catalog.regexp_replace(w.ev_action::text, ':opfuncid', '', 'g')", "<> all($3::oid[])"),
         is_strange("indexprs", STRANGE),
         is_strange("indpred", STRANGE),
         is_strange("c.conbin", STRANGE),
