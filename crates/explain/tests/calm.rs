@@ -24,7 +24,11 @@ fn few_sessions_that_commit_to_a_fast_device_are_no_trouble() {
             json!({"host": "h1", "node": "n1", "who": "backends"}),
             json!({"run_us": 100_000, "wait_us": 0}),
         );
-        scene.set("disk", disk("h1", "nvme0n1"), json!({"flush_await_ms": flush_ms}));
+        scene.set(
+            "disk",
+            disk("h1", "nvme0n1"),
+            json!({"flush_await_ms": flush_ms, "used_for": "pgdata, wal"}),
+        );
         let found = scene.explain().findings;
         found.into_iter().find(|finding| finding.rule == "WAL-01").map(|finding| finding.severity)
     };
@@ -32,7 +36,7 @@ fn few_sessions_that_commit_to_a_fast_device_are_no_trouble() {
     // A device that is slow is worth its price from the first session on.
     assert!(severity(1_300.0, 9.0) > Some(Severity::Low));
     let mut crowd = fired("WAL-01");
-    crowd.set("disk", disk("h1", "nvme0n1"), json!({"flush_await_ms": 0.2}));
+    crowd.set("disk", disk("h1", "nvme0n1"), json!({"flush_await_ms": 0.2, "used_for": "pgdata, wal"}));
     assert!(of(&crowd.explain(), "WAL-01").severity > Severity::Low);
 }
 
