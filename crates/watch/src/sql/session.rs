@@ -149,8 +149,10 @@ impl Session {
         }
         // Without it (15 and later) a cached value would be returned instead of the current statistic. It cannot be a startup
         // option, because older servers would refuse the connection.
+        // The owner of the database may have set limits that would end our session between two looks, or at an error.
         session.client.batch_execute(
-            "select pg_catalog.set_config(name, 'none', false) from pg_catalog.pg_settings where name = 'stats_fetch_consistency'",
+            "select pg_catalog.set_config(name, case name when 'stats_fetch_consistency' then 'none' when 'exit_on_error' then 'off' else '0' end, false)
+              from pg_catalog.pg_settings where name in ('stats_fetch_consistency', 'idle_session_timeout', 'transaction_timeout', 'exit_on_error')",
         )?;
         session.versioned()
     }

@@ -88,6 +88,21 @@ fn is_of_another(time: &NodeTime, statement: &StatementTime, relation: &str) -> 
     })
 }
 
+/// Whether all rows are sorted by a random number (PLAN-30): no index of a condition helps.
+fn sorts_at_random(statement: &StatementTime) -> bool {
+    lowered(&statement.text).contains("order by random()")
+}
+
+/// The column whose lists a condition searches: `value = ANY (column)`.
+fn searched_list(text: &str) -> Option<String> {
+    let text = lowered(text).replace("any (", "any(");
+    let (_, rest) = text.split_once("= any(")?;
+    let (name, _) = rest.split_once(')')?;
+    let name = name.trim();
+    let column = name.rsplit('.').next().unwrap_or(name);
+    (record::statement::is_name(column) && !column.starts_with('$')).then(|| column.to_string())
+}
+
 pub(super) fn scan(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
@@ -105,7 +120,8 @@ pub(super) fn scan(case: &Case) -> Answer {
             }
             let planned = plan::plan_of(case, time, statement);
             let wanted = wanted(statement, relation, planned.as_ref());
-            let is_explained = planned.as_ref().is_some_and(|planned| plan::is_explained(case, planned));
+            let is_explained = planned.as_ref().is_some_and(|planned| plan::is_explained(case, planned))
+                || sorts_at_random(statement);
             if is_explained || wanted == Wanted::Many {
                 continue;
             }
@@ -507,6 +523,11 @@ fn look_for_it(case: &Case, scan: &Scan<'_>, planned: Option<&plan::Planned<'_>>
 
 /// What the condition computes from a column of the table, by the text, where nothing of it is compared as it is.
 fn computed_by_text(scan: &Scan<'_>) -> Option<String> {
+    if let Some(column) = searched_list(&scan.statement.text).filter(|_| scan.is_named) {
+        return Some(format!(
+            "its condition looks a value up in the lists of {column} by = ANY, which no index serves: {column} @> ARRAY[value] is served by a GIN index"
+        ));
+    }
     let conditions = conditions_on(scan.statement, scan.relation());
     let is_plain = conditions.iter().any(|one| one.inside.is_none() && one.how.is_compared());
     let found = conditions.iter().find(|one| one.inside.is_some()).filter(|_| scan.is_named && !is_plain)?;
@@ -520,3 +541,22 @@ fn computed_by_text(scan: &Scan<'_>) -> Option<String> {
 #[cfg(test)]
 #[path = "tests.rs"]
 mod tests;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_that_is_looked_up_in_lists_is_seen_in_the_text() {
+        let of = |text: &str| searched_list(text);
+        assert_eq!(of("select * from article where $1 = ANY (tags)"), Some("tags".to_string()));
+        assert_eq!(of("select * from article a where $1 = any(a.tags) and b > $2"), Some("tags".to_string()));
+        for text in [
+            "select a from t where id = any($1)",
+            "select a from t where id = any(array[$1, $2])",
+            "select a from t where id = any(select b from u)",
+        ] {
+            assert_eq!(of(text), None, "{text}");
+        }
+    }
+}
