@@ -541,22 +541,3 @@ fn computed_by_text(scan: &Scan<'_>) -> Option<String> {
 #[cfg(test)]
 #[path = "tests.rs"]
 mod tests;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_value_that_is_looked_up_in_lists_is_seen_in_the_text() {
-        let of = |text: &str| searched_list(text);
-        assert_eq!(of("select * from article where $1 = ANY (tags)"), Some("tags".to_string()));
-        assert_eq!(of("select * from article a where $1 = any(a.tags) and b > $2"), Some("tags".to_string()));
-        for text in [
-            "select a from t where id = any($1)",
-            "select a from t where id = any(array[$1, $2])",
-            "select a from t where id = any(select b from u)",
-        ] {
-            assert_eq!(of(text), None, "{text}");
-        }
-    }
-}

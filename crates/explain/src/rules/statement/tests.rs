@@ -39,3 +39,13 @@ fn only_one_whole_harmless_statement_is_offered_for_pasting() {
         assert_eq!(explain_generic(&statement), NOW_AT_WORK, "{query_id}");
     }
 }
+
+#[test]
+fn a_value_that_is_looked_up_in_lists_is_seen_in_the_text() {
+    let found = Some("tags".to_string());
+    assert_eq!(searched_list("select * from article where $1 = ANY (tags)"), found);
+    assert_eq!(searched_list("select * from article a where $1 = any(a.tags) and b > $2"), found);
+    for list in ["any($1)", "any(array[$1, $2])", "any(select b from u)"] {
+        assert_eq!(searched_list(&format!("select a from t where id = {list}")), None, "{list}");
+    }
+}
