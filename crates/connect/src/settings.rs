@@ -252,7 +252,7 @@ impl PoolerRefusal {
                 format!("{DIRECT}, or to a pool of sessions (pool_mode = session)")
             }
             PoolerRefusal::Statements { needs_session: false } => format!(
-                "{DIRECT}, or to a pool of sessions or transactions (pool_mode = session, pool_mode = transaction)"
+                "{DIRECT}, or to a pool of sessions (pool_mode = session); run and watch also work through one of transactions"
             ),
             PoolerRefusal::Setting(name) => {
                 format!("{DIRECT}, or give it to the role: ALTER ROLE ... SET {name} = ...")
@@ -482,6 +482,6 @@ mod tests {
         assert!(users.unwrap().hint().contains("ALTER ROLE"));
         // Where a pool of transactions would be refused next, it is not offered.
         let hint = |needs_session| PoolerRefusal::Statements { needs_session }.hint();
-        assert!(hint(false).contains("pool_mode = transaction") && !hint(true).contains("transaction"));
+        assert!(hint(false).contains("run and watch also work") && !hint(true).contains("transaction"));
     }
 }

@@ -38,15 +38,17 @@ fn common() -> String {
   fit as materialized (select p.oid from pg_catalog.pg_proc p where p.oid < 16384 and p.provolatile = 'i' and p.proname !~ '{RUNS_SQL}'),
   written as materialized (select p.oid from pg_catalog.pg_proc p join pg_catalog.pg_language l on l.oid = p.prolang where p.oid >= 16384
      and l.lanname not in ('c', 'internal')),
+  over as materialized (select typelem part, oid from pg_catalog.pg_type where typelem <> 0
+    union all select typbasetype, oid from pg_catalog.pg_type where typbasetype <> 0
+    union all select rngsubtype, rngtypid from pg_catalog.pg_range
+    union all select rngsubtype, (pg_catalog.to_jsonb(r)->>'rngmultitypid')::oid from pg_catalog.pg_range r
+    union all select a.atttypid, t.oid from pg_catalog.pg_attribute a join pg_catalog.pg_type t on t.typrelid = a.attrelid
+      where a.attnum > 0 and not a.attisdropped),
   tainted as (select c.contypid oid from pg_catalog.pg_constraint c where c.contypid <> 0 and c.conbin is not null and ({}
        or exists (select from pg_catalog.pg_depend d where d.classid = 'pg_catalog.pg_constraint'::pg_catalog.regclass and d.objid = c.oid
             and d.refclassid = 'pg_catalog.pg_type'::pg_catalog.regclass and d.refobjid <> c.contypid))
     union select t.oid from pg_catalog.pg_type t where t.typtype = 'd' and t.typdefaultbin is not null and {}
-    union select t.oid from tainted x join pg_catalog.pg_type t on t.typelem = x.oid or t.typbasetype = x.oid
-       or t.oid in (select r.rngtypid from pg_catalog.pg_range r where r.rngsubtype = x.oid union all
-            select (pg_catalog.to_jsonb(r)->>'rngmultitypid')::oid from pg_catalog.pg_range r where r.rngsubtype = x.oid)
-       or t.typrelid <> 0 and t.typrelid in (select a.attrelid from pg_catalog.pg_attribute a where a.atttypid = x.oid and a.attnum > 0
-            and not a.attisdropped))",
+    union select over.oid from tainted x join over on over.part = x.oid)",
         calls("c.conbin", "not in (select oid from fit)"),
         calls("t.typdefaultbin", "not in (select oid from fit)")
     )
