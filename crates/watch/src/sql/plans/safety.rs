@@ -169,7 +169,8 @@ pub(super) fn schemas(answer: &Value, wanted: &[String], trusts_roles: bool) -> 
         return Err("the server has no plan_cache_mode (before PostgreSQL 12)".to_string());
     }
     let other = text(answer, "other");
-    if !other.is_empty() && !(trusts_roles && flag(answer, "may_lock") == Some(true)) {
+    let may_plan = other.is_empty() || trusts_roles && flag(answer, "may_lock") == Some(true);
+    if !may_plan {
         return Err(format!(
             "role {other} can log in and is no superuser, and {MORE_THAN_READ}: planning could run its code with our rights; watch as a role that is \
                 only in pg_monitor and pg_read_all_data, or as a superuser with --trust-roles where all roles are trusted"
