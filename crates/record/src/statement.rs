@@ -272,12 +272,12 @@ pub fn names(text: &str) -> Vec<String> {
     while let Some(first) = rest.chars().next() {
         if first == '"' {
             // What is not closed is a name to its end.
-            let (name, length) = qualify::quoted(rest).unwrap_or_else(|| (rest[1..].to_string(), rest.len()));
-            found.insert(name);
+            let closed = mask::quoted_length(rest);
+            let length = closed.unwrap_or(rest.len());
+            found.insert(mask::unquoted(&rest[1..length - usize::from(closed.is_some())]));
             rest = &rest[length..];
         } else if mask::is_name_start(first) {
-            let is_part = |c: char| mask::is_name_start(c) || c.is_ascii_digit() || c == '$';
-            let length = rest.find(|c: char| !is_part(c)).unwrap_or(rest.len());
+            let length = mask::name_length(rest);
             // The server folds letters above ASCII in some encodings: all spellings are names.
             found.insert(rest[..length].to_lowercase());
             // Letter by letter, as in encodings of one byte: a final sigma is one as any other, and a letter stays one.

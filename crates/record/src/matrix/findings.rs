@@ -213,9 +213,9 @@ fn cost_of_distance(operation: &Operation) -> Option<Finding> {
     let remote = || operation.cells.iter().filter(|cell| !cell.is_own() && !cell.is_broken());
     let is_counted = |cell: &&Cell| cell.round_trips_by == Some(RoundTripsBy::Counted);
     let is_known = |cell: &&Cell| is_counted(cell) || cell.round_trips_by == Some(RoundTripsBy::Known);
-    let counted = remote().filter(is_known);
-    let round_trips = median(counted.clone().filter_map(|cell| cell.round_trips));
-    let shares = counted.filter_map(|cell| Some(cell.predicted_us_p50? / (cell.latency_us_p50 as f64)));
+    let known = remote().filter(is_known);
+    let round_trips = median(known.clone().filter_map(|cell| cell.round_trips));
+    let shares = known.filter_map(|cell| Some(cell.predicted_us_p50? / (cell.latency_us_p50 as f64)));
     let mut level = Level::PeerContrast;
     if let Some(round_trips) = round_trips {
         level = Level::CoOccurrence;

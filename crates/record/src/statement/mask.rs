@@ -133,7 +133,7 @@ fn token(rest: &str, first: char, output: &mut Output) -> Option<usize> {
     match first {
         '\'' => string(rest, "", false, output),
         '"' => {
-            let length = quoted_name(rest)?;
+            let length = quoted_length(rest)?;
             output.push_str(&rest[..length]);
             Some(length)
         }
@@ -167,6 +167,12 @@ pub(super) fn is_name_start(c: char) -> bool {
     c.is_ascii_alphabetic() || c == '_' || !c.is_ascii()
 }
 
+/// Length of the name without quotes, or the keyword, that a text begins with.
+pub(super) fn name_length(text: &str) -> usize {
+    let is_part = |c: char| is_name_start(c) || c.is_ascii_digit() || c == '$';
+    text.find(|c: char| !is_part(c)).unwrap_or(text.len())
+}
+
 fn starts_number(text: &str) -> bool {
     let mut bytes = text.bytes();
     match bytes.next() {
@@ -178,8 +184,7 @@ fn starts_number(text: &str) -> bool {
 
 /// A keyword or name, or a string with letters in front (`E'...'`, `U&'...'`, `X'...'`).
 fn word(rest: &str, output: &mut Output) -> Option<usize> {
-    let is_part = |c: char| is_name_start(c) || c.is_ascii_digit() || c == '$';
-    let length = rest.find(|c: char| !is_part(c)).unwrap_or(rest.len());
+    let length = name_length(rest);
     let (name, after) = rest.split_at(length);
     if after.starts_with('\'') {
         let is_letter = ["e", "b", "x", "n"].iter().any(|letter| name.eq_ignore_ascii_case(letter));
@@ -233,8 +238,8 @@ fn open_string(letters: &str, output: &mut Output) -> Option<usize> {
     None
 }
 
-/// Length of `"..."`; `None` if it is not closed.
-fn quoted_name(text: &str) -> Option<usize> {
+/// Length of the name in quotes that a text begins with, with its quotes; `None` if it is not closed.
+pub(super) fn quoted_length(text: &str) -> Option<usize> {
     let mut at = 1;
     loop {
         at += text[at..].find('"')? + 1;
@@ -243,6 +248,11 @@ fn quoted_name(text: &str) -> Option<usize> {
         }
         at += 1;
     }
+}
+
+/// The name between two quotes.
+pub(super) fn unquoted(inside: &str) -> String {
+    inside.replace("\"\"", "\"")
 }
 
 /// `$1`, or `$tag$...$tag$`.

@@ -3,7 +3,7 @@
 //! [`chains`] is for decisions about safety, so it reads the text alone and not what a parser makes of it. The text must be of [`super::plannable`]: one line
 //! without literals, comments and backslashes.
 
-use super::mask::is_name_start;
+use super::mask::{is_name_start, name_length, quoted_length, unquoted};
 use super::{Unread, spans};
 use sqlparser::tokenizer::Location;
 
@@ -86,12 +86,11 @@ fn tokens(text: &str) -> Result<Vec<Token>, Unread> {
     let mut rest = text;
     while let Some(first) = rest.chars().next() {
         let length = if first == '"' {
-            let (name, length) = quoted(rest).ok_or(Unread::NotPlain)?;
-            found.push(Token::Quoted(name));
+            let length = quoted_length(rest).ok_or(Unread::NotPlain)?;
+            found.push(Token::Quoted(unquoted(&rest[1..length - 1])));
             length
         } else if is_name_start(first) {
-            let is_part = |c: char| is_name_start(c) || c.is_ascii_digit() || c == '$';
-            let length = rest.find(|c: char| !is_part(c)).unwrap_or(rest.len());
+            let length = name_length(rest);
             if !rest[..length].is_ascii() {
                 return Err(Unread::NotPlain);
             }
@@ -112,23 +111,6 @@ fn tokens(text: &str) -> Result<Vec<Token>, Unread> {
         rest = &rest[length..];
     }
     Ok(found)
-}
-
-/// A name in quotes at the start of a text, without them, and its length there.
-pub(super) fn quoted(text: &str) -> Option<(String, usize)> {
-    let mut name = String::new();
-    let mut chars = text.char_indices().skip(1).peekable();
-    while let Some((at, c)) = chars.next() {
-        if c != '"' {
-            name.push(c);
-        } else if chars.peek().is_some_and(|(_, next)| *next == '"') {
-            chars.next();
-            name.push('"');
-        } else {
-            return Some((name, at + 1));
-        }
-    }
-    None
 }
 
 /// The text with a schema in front of each table that has none: `of` returns it for a table's name, ready to be written.
