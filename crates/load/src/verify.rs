@@ -218,18 +218,19 @@ impl Piece {
     }
 }
 
+#[cfg(test)]
+impl<'a> Setting<'a> {
+    /// Of tests without a server.
+    fn without_servers(content: &'a dyn Dataset, catalog: &'a Catalog, stop: &'a Stop) -> Setting<'a> {
+        let (hashing, workers) = (content.hashing(), Workers::new(Vec::new(), stop));
+        Setting { content, hashing, by_digest: false, catalog, workers, jobs: 1, limits: LIMITS }
+    }
+}
+
 impl Setting<'_> {
     /// The table that a leaf is of.
     fn table_of(&self, leaf: usize) -> usize {
         self.catalog.tables[self.catalog.leaves[leaf].at].table
-    }
-
-    /// The hash of a row in SQL.
-    fn row_hash_sql(&self, table: &crate::dataset::Table) -> String {
-        match self.by_digest {
-            true => content::row_digest_sql(table),
-            false => content::row_hash_sql(self.hashing.as_ref(), table),
-        }
     }
 
     /// The leaf that a row belongs to which was found in this one.

@@ -8,7 +8,7 @@ use data::Version;
 use postgres::types::ToSql;
 
 use super::catalog::{Catalog, Leaf, TableAt};
-use super::content::{digests, identify, row_digest_sql, row_hash_sql};
+use super::content::{digests, identify, row_hash_sql};
 use super::error::{VerifyError, sql};
 use super::grid::{Grid, Part, Selection, Shape};
 use super::problem::Problem;
@@ -97,7 +97,6 @@ struct Comparison<'a> {
     task: &'a Task<'a>,
     loaded: &'a Loaded,
     sides: Sides<'a>,
-    catalogs: &'a [Catalog],
     /// A node has no hash of rows, so they are hashed in a way that all nodes have.
     by_digest: bool,
 }
@@ -111,9 +110,8 @@ pub(super) fn nodes(
     observer: &mut dyn FnMut(&VerifyProgress),
 ) -> Result<Compared, VerifyError> {
     let mut compared = Compared::default();
-    let catalogs = sides.catalogs;
-    let by_digest = !catalogs.iter().all(|catalog| catalog.record_hash);
-    let comparison = Comparison { task, loaded, sides, catalogs, by_digest };
+    let by_digest = !sides.catalogs.iter().all(|catalog| catalog.record_hash);
+    let comparison = Comparison { task, loaded, sides, by_digest };
     let mut open = comparison.first_look(sites, observer)?;
     let total = open.len() as u64;
     if open.len() > ROWS_AGAIN_MAX {
@@ -255,7 +253,7 @@ impl Comparison<'_> {
     /// The tables of all nodes side by side: table t of node n is table n * tables + t.
     fn all_tables(&self) -> Catalog {
         let mut all = Catalog::new();
-        for (site, catalog) in self.catalogs.iter().enumerate() {
+        for (site, catalog) in self.sides.catalogs.iter().enumerate() {
             let (tables, leaves) = (all.tables.len(), all.leaves.len());
             let table = |one: &TableAt| TableAt { first_leaf: leaves + one.first_leaf, ..one.clone() };
             all.tables.extend(catalog.tables.iter().map(table));
@@ -301,7 +299,7 @@ impl Comparison<'_> {
         let controls = controls.iter_mut().map(|control| &mut **control).collect();
         let mut coordinator = Coordinator::new(controls, observer);
         let sums = sums::of_servers(&setting, &mut coordinator, &grid)?;
-        let nodes = self.catalogs.len();
+        let nodes = self.sides.catalogs.len();
         let tables = all.tables.len() / nodes;
         let mut differing: Vec<(usize, usize, u64)> = Vec::new();
         for table in 0..tables {
@@ -337,7 +335,7 @@ impl Comparison<'_> {
         grid: &Grid,
         batch: &[(usize, usize, u64)],
     ) -> Result<BTreeMap<Key, Hashes>, VerifyError> {
-        let nodes = self.catalogs.len();
+        let nodes = self.sides.catalogs.len();
         let tables = setting.catalog.tables.len() / nodes;
         let mut hashes: BTreeMap<Key, Hashes> = BTreeMap::new();
         for node in 0..nodes {
@@ -371,10 +369,7 @@ impl Comparison<'_> {
 
     /// The hash of a row in SQL.
     fn row_hash(&self, table: usize) -> String {
-        match self.by_digest {
-            true => row_digest_sql(self.table(table)),
-            false => row_hash_sql(self.hashing().as_ref(), self.table(table)),
-        }
+        row_hash_sql(self.hashing().as_ref(), self.table(table), self.by_digest)
     }
 
     /// Key and hash of a row.
@@ -444,7 +439,7 @@ impl Comparison<'_> {
             let name = self.table(table).name;
             return vec![(None, ledger::qualified(&self.loaded.dataset.schema_name, name))];
         }
-        let catalog = &self.catalogs[node];
+        let catalog = &self.sides.catalogs[node];
         let is_of_table = |leaf: &Leaf| catalog.tables[leaf.at].table == table;
         let leaves = catalog.leaves.iter().enumerate().filter(|(_, leaf)| is_of_table(leaf));
         leaves.filter_map(|(number, leaf)| Some((Some(number), leaf.relation.clone()?))).collect()
@@ -471,7 +466,7 @@ impl Comparison<'_> {
         if keys.is_empty() {
             return Ok(());
         }
-        let nodes = self.catalogs.len();
+        let nodes = self.sides.catalogs.len();
         let columns = |table: usize| {
             let columns = self.table(table).columns.iter().map(|(name, _)| format!("{name}::text"));
             columns.collect::<Vec<_>>().join(", ")
@@ -531,7 +526,7 @@ impl Comparison<'_> {
 
     /// What the table is called that a node has a row in.
     fn name_of(&self, node: usize, table: usize, row: Option<u64>, leaf: Option<usize>) -> Option<TableName> {
-        let catalog = &self.catalogs[node];
+        let catalog = &self.sides.catalogs[node];
         let leaf = leaf.or_else(|| {
             let at = catalog.tables.iter().find(|at| at.table == table)?;
             let partition = self.content().partition_of(table, row?, at.partitions).unwrap_or(0);

@@ -125,12 +125,13 @@ pub(super) fn row_condition(content: &dyn Dataset, table: usize, number: u64) ->
     fields().map_or_else(|| format!("row {number}"), |fields| condition(table, &fields))
 }
 
-/// The hash of a row in SQL.
-pub(super) fn row_hash_sql(hashing: Option<&Hashing>, table: &Table) -> String {
-    hashing.map_or_else(
-        || format!("hash_record_extended(row(record_send(row({}))), 0)", table.column_list()),
-        |hashing| hashing.row.clone(),
-    )
+/// The hash of a row in SQL; `by_digest`: in a way that every server has, see [`row_digest_sql`].
+pub(super) fn row_hash_sql(hashing: Option<&Hashing>, table: &Table, by_digest: bool) -> String {
+    match hashing {
+        _ if by_digest => row_digest_sql(table),
+        Some(hashing) => hashing.row.clone(),
+        None => format!("hash_record_extended(row(record_send(row({}))), 0)", table.column_list()),
+    }
 }
 
 /// A number in SQL for some bytes: servers of every release compute it alike.
@@ -140,7 +141,7 @@ fn digest_sql(bytes: &str) -> String {
 
 /// The number of a row where a server has no hash of rows. All types of the tables are PostgreSQL's own, whose binary form is the same on all releases and does
 /// not depend on settings of a session.
-pub(super) fn row_digest_sql(table: &Table) -> String {
+fn row_digest_sql(table: &Table) -> String {
     digest_sql(&format!("record_send(row({}))", table.column_list()))
 }
 

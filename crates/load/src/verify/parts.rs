@@ -98,7 +98,7 @@ fn look(
     let nodes: BTreeSet<usize> = of_all().filter_map(|node| node.as_ref().ok().copied()).collect();
     let nodes = Vec::from_iter(nodes);
     let mut sites = connect(task, &nodes, &mut compared.notes)?;
-    let reader = Places { task, loaded, nodes: &nodes };
+    let reader = PartReader { task, loaded, nodes: &nodes };
     reader.misplaced(&mut sites, tables, &mut compared, observer)?;
     reader.locate(&mut sites, tables, named)?;
     drop(sites);
@@ -178,8 +178,8 @@ fn catalog_of(
     Ok(catalog)
 }
 
-/// Where rows are, part by part.
-struct Places<'a> {
+/// Reads parts one by one, and finds where rows are.
+struct PartReader<'a> {
     task: &'a Task<'a>,
     loaded: &'a Loaded,
     /// The nodes that are read, by their places in the cluster.
@@ -197,13 +197,13 @@ struct PartCopy<'a> {
 }
 
 /// Rows of a copy that belong elsewhere: how many, and the first of them, each behind the number of its key.
-struct Strange {
+struct Misplaced {
     copy: usize,
     count: u64,
     rows: Vec<(i64, Vec<Option<String>>)>,
 }
 
-impl Places<'_> {
+impl PartReader<'_> {
     fn site_of(&self, node: usize) -> Option<usize> {
         self.nodes.binary_search(&node).ok()
     }
@@ -243,21 +243,21 @@ impl Places<'_> {
             Queues::new(workers.sites(), copies.iter().enumerate().map(|(number, copy)| (copy.site, number)));
         let (queues, copies, workers, content) = (&queues, &copies, &workers, &*self.loaded.content);
         let connections = queues.connections(self.task.options.jobs.max(1)).into_iter();
-        let tasks = connections.map(|(site, _)| -> workers::Task<'_, Vec<Strange>> {
+        let tasks = connections.map(|(site, _)| -> workers::Task<'_, Vec<Misplaced>> {
             Box::new(move || read_copies(content, workers, queues, copies, site))
         });
-        for strange in coordinator.run(workers, Phase::Place, 0, tasks.collect())?.into_iter().flatten() {
-            self.add(&copies[strange.copy], strange, compared);
+        for misplaced in coordinator.run(workers, Phase::Place, 0, tasks.collect())?.into_iter().flatten() {
+            self.add(&copies[misplaced.copy], misplaced, compared);
         }
         Ok(())
     }
 
     /// Adds what was found in a copy.
-    fn add(&self, copy: &PartCopy<'_>, strange: Strange, compared: &mut Compared) {
+    fn add(&self, copy: &PartCopy<'_>, misplaced: Misplaced, compared: &mut Compared) {
         let content = &*self.loaded.content;
         let table = copy.name.clone();
         let nowhere = || TableName::local("no part");
-        for (hash, fields) in strange.rows {
+        for (hash, fields) in misplaced.rows {
             let home = copy.parts.home(hash).map_or_else(nowhere, |home| match home.nodes.first() {
                 Some(Ok(node)) => self.name_of(*node, home),
                 Some(Err(node)) => TableName::on(&home.name, node),
@@ -272,8 +272,8 @@ impl Places<'_> {
             compared.differences.push(Difference { kind, key, row, table: table.clone(), subject });
         }
         let index = DifferenceKind::WrongPartition { home: table }.index();
-        compared.totals[index] += strange.count;
-        *compared.of_table.entry(content.tables()[copy.table].name).or_default() += strange.count;
+        compared.totals[index] += misplaced.count;
+        *compared.of_table.entry(content.tables()[copy.table].name).or_default() += misplaced.count;
     }
 
     /// Finds the parts in which rows are that are there more than once.
@@ -333,7 +333,7 @@ fn read_copies(
     queues: &Queues,
     copies: &[PartCopy<'_>],
     site: usize,
-) -> Result<Vec<Strange>, VerifyError> {
+) -> Result<Vec<Misplaced>, VerifyError> {
     let mut found = Vec::new();
     let mut reader = workers.open(site)?;
     while let Some(copy) = queues.next(site) {
@@ -362,7 +362,7 @@ fn read_copies(
             rows.push((hash, fields.iter().map(|field| field.map(str::to_owned)).collect()));
             Ok(())
         })?;
-        found.push(Strange { copy, count, rows });
+        found.push(Misplaced { copy, count, rows });
     }
     Ok(found)
 }

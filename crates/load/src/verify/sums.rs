@@ -3,7 +3,7 @@
 //! Where they differ and cells are whole partitions, the same is done for buckets of keys; only rows of cells that differ have to be read.
 
 use super::Setting;
-use super::content::RowHash;
+use super::content::{RowHash, row_hash_sql};
 use super::error::VerifyError;
 use super::grid::{Grid, Numbers, Selection, Shape, bucket_sql, cell_sql};
 use super::workers::{Coordinator, Phase, Queues, Task, number};
@@ -216,7 +216,7 @@ fn server_sums(
             Shape::Buckets { bits, .. } => bucket_sql(setting, *bits),
             shape => cell_sql(setting.content, setting.catalog.tables[leaf.at].table, shape),
         };
-        let hash = setting.row_hash_sql(table);
+        let hash = row_hash_sql(setting.hashing.as_ref(), table, setting.by_digest);
         let sql = format!(
             "select {cell}, count(*), coalesce(sum({hash}), 0) from only {relation}{} group by 1",
             piece.filter()

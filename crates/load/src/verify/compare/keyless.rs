@@ -18,7 +18,7 @@ impl Comparison<'_> {
         sites: &mut [Site],
         compared: &mut Compared,
     ) -> Result<(), VerifyError> {
-        let catalog = &self.catalogs[0];
+        let catalog = &self.sides.catalogs[0];
         let has_no_key = |leaf: &usize| {
             let table = self.table(catalog.tables[catalog.leaves[*leaf].at].table);
             table.key.is_none() && catalog.leaves[*leaf].is_home
@@ -55,7 +55,7 @@ impl Comparison<'_> {
     fn sums(&self, sites: &mut [Site], leaves: &[usize]) -> Result<BTreeMap<usize, Vec<Sum>>, VerifyError> {
         const DOING: &str = "summing up a table without a key";
         let mut found: BTreeMap<usize, Vec<Sum>> = BTreeMap::new();
-        for (site, catalog) in sites.iter_mut().zip(self.catalogs) {
+        for (site, catalog) in sites.iter_mut().zip(self.sides.catalogs) {
             for &leaf in leaves {
                 let Some(relation) = &catalog.leaves[leaf].relation else { continue };
                 let hash = self.row_hash(catalog.tables[catalog.leaves[leaf].at].table);
@@ -71,10 +71,10 @@ impl Comparison<'_> {
 
     /// Reports the nodes that have not what the first one has.
     fn differs(&self, leaf: usize, sums: &[Sum], compared: &mut Compared) {
-        let table = self.table(self.catalogs[0].tables[self.catalogs[0].leaves[leaf].at].table);
-        let first = &self.catalogs[0].names[leaf];
+        let table = self.table(self.sides.catalogs[0].tables[self.sides.catalogs[0].leaves[leaf].at].table);
+        let first = &self.sides.catalogs[0].names[leaf];
         for node in (1..sums.len()).filter(|node| sums[*node] != sums[0]) {
-            let here = &self.catalogs[node].names[leaf];
+            let here = &self.sides.catalogs[node].names[leaf];
             compared.notes.push(format!(
                 "{here} has {} rows, {first} has {}; they have no key, so the rows that differ cannot be named",
                 sums[node].0, sums[0].0

@@ -3,9 +3,7 @@ use data::ycsb::{Compressible, FIELD_COUNT, KeyOrder, Spec};
 use super::*;
 use crate::dataset::Dataset;
 use crate::options::Stop;
-use crate::verify::LIMITS;
 use crate::verify::catalog::{Catalog, Leaf, TableAt};
-use crate::verify::workers::Workers;
 use crate::ycsb::Ycsb;
 
 const ROWS: u64 = 1000;
@@ -52,17 +50,7 @@ fn findings(setting: &Setting<'_>, rows: &[Vec<Vec<u8>>], missing: &[u64]) -> Fi
 
 fn with_setting<T>(test: impl FnOnce(&Setting<'_>) -> T) -> T {
     let (ycsb, catalog, stop) = (ycsb(), catalog(), Stop::new());
-    let hashing = ycsb.hashing();
-    let workers = Workers::new(Vec::new(), &stop);
-    test(&Setting {
-        content: &ycsb,
-        hashing,
-        by_digest: false,
-        catalog: &catalog,
-        workers,
-        jobs: 1,
-        limits: LIMITS,
-    })
+    test(&Setting::without_servers(&ycsb, &catalog, &stop))
 }
 
 fn differences(rows: &[Vec<Vec<u8>>], missing: &[u64]) -> Vec<String> {

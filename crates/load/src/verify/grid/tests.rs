@@ -2,7 +2,6 @@ use data::ycsb::{Compressible, KeyOrder, Spec};
 
 use super::*;
 use crate::options::Stop;
-use crate::verify::LIMITS;
 use crate::verify::catalog::{Catalog, TableAt};
 use crate::ycsb::Ycsb;
 
@@ -11,16 +10,7 @@ fn with_setting<T>(rows: u64, partitions: u32, test: impl FnOnce(&Setting<'_>) -
     let (ycsb, stop) = (Ycsb::new(rows, spec), Stop::new());
     let table = TableAt { table: 0, node: None, first_leaf: 0, partitions };
     let catalog = Catalog { tables: vec![table], ..Catalog::new() };
-    let (hashing, workers) = (ycsb.hashing(), Workers::new(Vec::new(), &stop));
-    test(&Setting {
-        content: &ycsb,
-        hashing,
-        by_digest: false,
-        catalog: &catalog,
-        workers,
-        jobs: 1,
-        limits: LIMITS,
-    })
+    test(&Setting::without_servers(&ycsb, &catalog, &stop))
 }
 
 #[test]
