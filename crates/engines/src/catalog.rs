@@ -7,17 +7,18 @@ use postgres::{GenericClient, SimpleQueryMessage};
 
 /// One row of an answer; NULL is `None`.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct TextRow(Vec<Option<String>>);
+pub struct TextRow(Vec<Option<String>>);
+
+impl FromIterator<Option<String>> for TextRow {
+    fn from_iter<I: IntoIterator<Item = Option<String>>>(values: I) -> TextRow {
+        TextRow(values.into_iter().collect())
+    }
+}
 
 impl TextRow {
     /// The value of a column, `None` for NULL and for a missing column.
     pub(crate) fn get(&self, column: usize) -> Option<&str> {
         self.0.get(column)?.as_deref()
-    }
-
-    /// All values.
-    pub(crate) fn into_values(self) -> Vec<Option<String>> {
-        self.0
     }
 
     /// A truth value as any engine writes it: `t`, `true`.
@@ -32,7 +33,7 @@ pub(crate) fn rows(client: &mut impl GenericClient, sql: &str) -> Result<Vec<Tex
     Ok(messages
         .filter_map(|message| match message {
             SimpleQueryMessage::Row(row) => {
-                Some(TextRow((0..row.len()).map(|column| row.get(column).map(str::to_owned)).collect()))
+                Some((0..row.len()).map(|column| row.get(column).map(str::to_owned)).collect())
             }
             _ => None,
         })

@@ -1,6 +1,7 @@
 //! Who follows whom among nodes that send each other what they write, and whether that works, by the catalogs of both sides.
 
 use crate::catalog;
+pub use crate::catalog::TextRow;
 use crate::engine::replications;
 use postgres::{Client, Error};
 
@@ -43,9 +44,6 @@ pub struct Directions {
     astray: Vec<Vec<Subscription>>,
 }
 
-/// Rows of an answer as text; NULL is `None`.
-pub type Rows = Vec<Vec<Option<String>>>;
-
 /// What one node has.
 #[derive(Debug, Default)]
 struct Seen {
@@ -68,7 +66,10 @@ const NATIVE: &str = "select s.subname as subscription, coalesce(s.subslotname, 
 ///
 /// # Errors
 /// Those of `ask`.
-pub fn find<E>(nodes: usize, mut ask: impl FnMut(usize, &str) -> Result<Rows, E>) -> Result<Directions, E> {
+pub fn find<E>(
+    nodes: usize,
+    mut ask: impl FnMut(usize, &str) -> Result<Vec<TextRow>, E>,
+) -> Result<Directions, E> {
     let seen: Vec<Seen> =
         (0..nodes).map(|node| look(&mut |sql: &str| ask(node, sql))).collect::<Result<_, E>>()?;
     Ok(Directions::of(&seen))
@@ -80,7 +81,7 @@ pub fn find<E>(nodes: usize, mut ask: impl FnMut(usize, &str) -> Result<Rows, E>
 /// When a catalog cannot be read.
 pub fn of_clients<'c>(clients: impl IntoIterator<Item = &'c mut Client>) -> Result<Directions, Error> {
     let mut clients: Vec<&mut Client> = clients.into_iter().collect();
-    find(clients.len(), |node, sql| rows(clients[node], sql))
+    find(clients.len(), |node, sql| catalog::rows(clients[node], sql))
 }
 
 /// The subscriptions of one node.
@@ -88,37 +89,24 @@ pub fn of_clients<'c>(clients: impl IntoIterator<Item = &'c mut Client>) -> Resu
 /// # Errors
 /// When its catalog cannot be read.
 pub fn subscriptions(client: &mut Client) -> Result<Vec<Subscription>, Error> {
-    Ok(look(&mut |sql: &str| rows(client, sql))?.subscriptions)
+    Ok(look(&mut |sql: &str| catalog::rows(client, sql))?.subscriptions)
 }
 
-fn rows(client: &mut Client, sql: &str) -> Result<Rows, Error> {
-    Ok(catalog::rows(client, sql)?.into_iter().map(catalog::TextRow::into_values).collect())
+fn is_so<E>(ask: &mut impl FnMut(&str) -> Result<Vec<TextRow>, E>, condition: &str) -> Result<bool, E> {
+    Ok(ask(&format!("select {condition}"))?.first().is_some_and(|row| row.is_true(0)))
 }
 
-fn value(row: &[Option<String>], column: usize) -> Option<&str> {
-    row.get(column)?.as_deref()
-}
-
-/// A truth value as any engine writes it.
-fn is_true(row: &[Option<String>], column: usize) -> bool {
-    matches!(value(row, column), Some("t" | "true"))
-}
-
-fn is_so<E>(ask: &mut impl FnMut(&str) -> Result<Rows, E>, condition: &str) -> Result<bool, E> {
-    Ok(ask(&format!("select {condition}"))?.first().is_some_and(|row| is_true(row, 0)))
-}
-
-fn look<E>(ask: &mut impl FnMut(&str) -> Result<Rows, E>) -> Result<Seen, E> {
-    let slots = ask(SLOTS)?.iter().filter_map(|row| value(row, 0).map(str::to_owned)).collect();
+fn look<E>(ask: &mut impl FnMut(&str) -> Result<Vec<TextRow>, E>) -> Result<Seen, E> {
+    let slots = ask(SLOTS)?.iter().filter_map(|row| row.get(0).map(str::to_owned)).collect();
     let mut seen = Seen { slots, ..Seen::default() };
-    seen.add(ask(&columns(NATIVE))?, None);
+    seen.add(&ask(&columns(NATIVE))?, None);
     let found = replications(|replication| replication.subscriptions.is_some(), |sign| is_so(ask, sign))?;
     for replication in found {
         let Some(subscriptions) = replication.subscriptions else { continue };
-        seen.add(ask(&columns(subscriptions))?, Some(replication.name));
+        seen.add(&ask(&columns(subscriptions))?, Some(replication.name));
         // As in the nodes of an engine's catalog: the key, and whether it is this server.
         let nodes = ask(replication.nodes)?;
-        let own = nodes.iter().find(|row| is_true(row, 6)).and_then(|row| value(row, 0));
+        let own = nodes.iter().find(|row| row.is_true(6)).and_then(|row| row.get(0));
         seen.keys.extend(own.map(|key| (replication.name, key.to_owned())));
     }
     Ok(seen)
@@ -131,14 +119,14 @@ fn columns(subscriptions: &str) -> String {
 }
 
 impl Seen {
-    fn add(&mut self, rows: Rows, system: Option<&'static str>) {
+    fn add(&mut self, rows: &[TextRow], system: Option<&'static str>) {
         self.subscriptions.extend(rows.iter().map(|row| Subscription {
-            name: value(row, 0).unwrap_or_default().to_owned(),
-            slot: value(row, 1).unwrap_or_default().to_owned(),
-            enabled: is_true(row, 2),
-            running: is_true(row, 3),
+            name: row.get(0).unwrap_or_default().to_owned(),
+            slot: row.get(1).unwrap_or_default().to_owned(),
+            enabled: row.is_true(2),
+            running: row.is_true(3),
             system,
-            source: value(row, 4).map(str::to_owned),
+            source: row.get(4).map(str::to_owned),
         }));
     }
 
@@ -310,10 +298,10 @@ mod tests {
     #[test]
     fn what_nodes_answer_is_read_the_same_by_any_session() {
         let cells =
-            |cells: &[&str]| vec![cells.iter().map(|cell| Some((*cell).to_owned())).collect::<Vec<_>>()];
+            |cells: &[&str]| vec![cells.iter().map(|cell| Some((*cell).to_owned())).collect::<TextRow>()];
         let found = find(2, |node, sql| {
             let is_follower = node == 1;
-            Ok::<Rows, ()>(match sql {
+            Ok::<Vec<TextRow>, ()>(match sql {
                 sql if sql == SLOTS && node == 0 => cells(&["s"]),
                 sql if sql.contains("pg_subscription s join") && is_follower => {
                     cells(&["sub", "s", "true", "f", ""])

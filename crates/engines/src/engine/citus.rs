@@ -78,8 +78,8 @@ const OWN: Own = Own {
          nodes in two phases. Distribute the table, write to it in fewer and larger statements, or keep what changes often in a distributed table",
     )),
     parts: Some(
-        "select count(*) from pg_catalog.pg_dist_shard h join pg_catalog.pg_dist_shard s on s.logicalrelid = h.logicalrelid \
-         where h.shardid = pg_catalog.substring(c.relname::text, '[0-9]+$')::bigint having count(*) > 0",
+        "case when c.relname ~ '_[0-9]{5,18}$' then (select count(*) from pg_catalog.pg_dist_shard h join pg_catalog.pg_dist_shard s \
+           on s.logicalrelid = h.logicalrelid where h.shardid = pg_catalog.substring(c.relname::text, '[0-9]+$')::bigint having count(*) > 0) end",
     ),
     shards: "SELECT table_name, citus_table_type, distribution_column, shard_count FROM citus_tables;",
     pools: "citus.max_cached_conns_per_worker, citus.max_adaptive_executor_pool_size and citus.max_shared_pool_size at the nodes where clients enter",

@@ -18,7 +18,7 @@ pub struct Own {
     pub lock_statement: Option<(&'static str, &'static str)>,
     /// SQL that shows the distributed tables and their distribution columns.
     pub shards: &'static str,
-    /// SQL for how many parts the table has, on all nodes, of which the relation `c` (`pg_class`), whose name ends with a number, is one; null if of none.
+    /// SQL for how many parts a table has on all nodes, of which the relation `c` (`pg_class`) is one; null if it is none.
     pub parts: Option<&'static str>,
     /// Its settings for the number of connections between the nodes, as the end of a sentence.
     pub pools: &'static str,

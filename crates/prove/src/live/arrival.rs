@@ -3,13 +3,14 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use engines::directions::{self, Rows};
+use engines::directions::{self, TextRow};
 
 use super::LiveError;
 use crate::client::{Client, ClientError, text};
 
 /// A node, its name, and a session there.
 pub(super) type Member<'a> = (usize, &'a str, Client);
+
 /// How long a row may be under way: a load may have left replication behind.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// And where the catalog shows a subscription that does not run: its worker may be just starting.
@@ -76,7 +77,7 @@ fn stopped(members: &mut [Member<'_>], receiver: usize) -> Result<Vec<String>, C
 }
 
 /// The rows of a query. An engine that does not know these catalogs refuses it, and has none.
-fn ask(client: &mut Client, sql: &str) -> Result<Rows, ClientError> {
+fn ask(client: &mut Client, sql: &str) -> Result<Vec<TextRow>, ClientError> {
     let reply = client.request(sql)?;
     Ok(reply.rows().iter().map(|row| row.iter().map(text).collect()).collect())
 }

@@ -92,15 +92,12 @@ const UNSCANNED_PAGES_MIN: u32 = 64;
 const PUBLISHED_BY_SCHEMA: &str =
     "exists (select from pg_catalog.pg_publication_namespace where pnnspid = c.relnamespace)";
 
-/// SQL: how many parts the table has of which relation `c` is one.
+/// SQL for how many parts a table has of which relation `c` is one: partitions beside each other, or parts that the engine has made.
 fn parts(probe: &Probe) -> String {
-    // A name that ends with a number may be that of a shard.
-    let shards = probe.own.iter().find_map(|own| own.parts);
-    let shards =
-        shards.map_or(String::new(), |sql| format!(" when c.relname ~ '_[0-9]{{5,18}}$' then ({sql})"));
+    let of_engine = probe.own.iter().find_map(|own| own.parts).unwrap_or("null");
     format!(
         "case when c.relispartition then (select count(*) from pg_catalog.pg_inherits h join pg_catalog.pg_inherits h2 on h2.inhparent = h.inhparent
-               where h.inhrelid = c.oid){shards} end"
+               where h.inhrelid = c.oid) else ({of_engine}) end"
     )
 }
 
