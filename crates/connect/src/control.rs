@@ -132,8 +132,7 @@ impl Control {
         if was_open { self.client().batch_execute("COMMIT") } else { Ok(()) }
     }
 
-    /// For statements that begin their own transactions, or must not be in one. Settings are omitted if they would stay with a shared
-    /// server process.
+    /// For statements that begin their own transactions, or must not be in one. Settings are omitted if they would stay with a shared server process.
     pub fn outside(&mut self) -> Result<&mut postgres::Client, postgres::Error> {
         self.release()?;
         Ok(self.client())

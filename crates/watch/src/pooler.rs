@@ -77,7 +77,7 @@ impl Totals {
     }
 }
 
-/// How the databases of a pooler are recognised that are on the node.
+/// How to find out which databases of a pooler are on the node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Belongs {
     /// The node is reached by this one of them.
@@ -112,18 +112,17 @@ impl Pools {
             return;
         }
         self.due_us = tick.now_us + RETRY_US;
-        let (places, belongs) = match &self.named {
+        let (consoles, belongs) = match &self.named {
             Some(named) => (vec![named.clone()], Belongs::AtPort(self.port())),
             None if state.is_pooled => (vec![self.spec.clone().with_dbname(CONSOLE)], Belongs::Through),
             None if state.is_local => (found::here(&self.spec, self.port()), Belongs::AtPort(self.port())),
             None => (vec![], Belongs::Through),
         };
         let mut why = None;
-        for place in places {
-            match Console::open(&place, &self.spec.dbname, belongs) {
+        for spec in consoles {
+            match Console::open(&spec, &self.spec.dbname, belongs) {
                 Ok(console) => {
-                    let place = self.place();
-                    self.recorded.found(batch, tick.now_us, &place, "pools");
+                    self.recorded.found(batch, tick.now_us, &Place::Node(self.node.clone()), "pools");
                     self.console = Some(console);
                     return;
                 }

@@ -1,6 +1,6 @@
 //! Who holds the connections: queried while many are open, because a server that refuses connections answers no new session that would look.
 
-use super::json::{age, count, list, text as word};
+use super::json::{age, count, list, text};
 use crate::collect::Batch;
 use record::watched::Connected;
 use serde_json::Value;
@@ -13,7 +13,7 @@ const MANY: u64 = 100;
 const GROUPS_MAX: usize = 10;
 
 /// The part of the tick's query; `a` are the processes.
-pub(super) fn text() -> String {
+pub(super) fn question() -> String {
     let idle = "where state = 'idle'";
     let seconds = "extract(epoch from clock_timestamp() - state_change)";
     format!(
@@ -35,10 +35,10 @@ pub(super) fn lines(node: &str, t_us: u64, answer: &Value, batch: &mut Batch) {
             t_us,
             Connected {
                 node: node.to_string(),
-                application: word(row, "application"),
-                user: word(row, "user"),
-                database: word(row, "database"),
-                client: word(row, "client"),
+                application: text(row, "application"),
+                user: text(row, "user"),
+                database: text(row, "database"),
+                client: text(row, "client"),
                 sessions: count(row, "sessions").unwrap_or(0),
                 idle: count(row, "idle").unwrap_or(0),
                 idle_in_transaction: count(row, "idle_in_transaction").unwrap_or(0),

@@ -101,7 +101,7 @@ pub(crate) fn question(probe: &Probe, ours: &str) -> String {
     let sampled = sampled::text(probe, BACKEND);
     let mut parts = processes_sql(&is_ours);
     parts.extend(named_sql());
-    parts.push(connected::text());
+    parts.push(connected::question());
     parts.extend([
         format!("'database', (select row_to_json(d) from (select {}, max(stats_reset)::text as reset from pg_catalog.pg_stat_database) d)", sums.join(", ")),
         "'catalog', json_build_object('relations_made', pg_catalog.pg_stat_get_tuples_inserted('pg_catalog.pg_class'::pg_catalog.regclass))".to_string(),
@@ -135,7 +135,7 @@ pub(crate) fn question(probe: &Probe, ours: &str) -> String {
             names[0], names[1], names[2]
         ));
     }
-    parts.extend(standbys::text(probe, lsn));
+    parts.extend(standbys::question(probe, lsn));
     parts.extend(slots_sql(probe, lsn));
     let daemons = daemons(probe);
     format!(

@@ -1,10 +1,8 @@
 //! Plans of the statements that take the most time, without running them, and what a change would make of them.
 //!
 //! Which statements are planned, and when, is up to [`due`]; one at a time. It is planned in a transaction that only reads, with limits of time, from a text
-//! that a parser
-//! has checked, with parameters instead of values (`EXPLAIN (GENERIC_PLAN)`, before PostgreSQL 16 PREPARE with `plan_cache_mode =
-//! force_generic_plan`). [`safety`] decides whether our role may.
-//! A plan is recorded once for each shape.
+//! that a parser has checked, with parameters instead of values (`EXPLAIN (GENERIC_PLAN)`, before PostgreSQL 16 PREPARE with
+//! `plan_cache_mode = force_generic_plan`). [`safety`] decides whether our role may. A plan is recorded once for each shape.
 
 mod definitions;
 mod due;
@@ -15,7 +13,7 @@ mod tree;
 mod trial;
 mod types;
 
-use super::json::{count, flag, list, number, text, text as text_of};
+use super::json::{self, count, flag, list, number, text};
 use super::session::{Failed, Session};
 use super::{Link, Node, Tick};
 use crate::collect::{Batch, Collect, With};
@@ -329,19 +327,22 @@ fn within_as<T>(
     let mut is_prepared = false;
     let mut inside = |session: &mut Session| {
         let names = session.query(&safety::of_names(), &[&statement::names(&plain), &tables])?;
-        if !plain.is_ascii() && text_of(&names, "encoding") != "UTF8" {
+        if !plain.is_ascii() && json::text(&names, "encoding") != "UTF8" {
             return Err(why("a name has letters that this encoding may fold in its own way".to_string()));
         }
         let schemas = safety::schemas(&names, &tables, session.trusts_roles).map_err(why)?;
-        let path =
-            [&["pg_catalog".to_string()], schemas.as_slice(), &["pg_temp".to_string()]].concat().join(", ");
-        let is_beside_others = names["other"].is_string();
-        let locked = if is_beside_others { Some(superuser::lock(session, &plain, &names)?) } else { None };
+        let locked = match names["other"].is_string() {
+            true => Some(superuser::lock(session, &plain, &names)?),
+            false => None,
+        };
         let (plain, path) = match &locked {
             Some(locked) => (locked.whole.clone(), OWN_NAMES.to_string()),
-            None => (plain.clone(), path),
+            None => {
+                let path = [&["pg_catalog".to_string()], schemas.as_slice(), &["pg_temp".to_string()]];
+                (plain.clone(), path.concat().join(", "))
+            }
         };
-        let open = Open { plain, path, names, is_beside_others };
+        let open = Open { plain, path, names, is_beside_others: locked.is_some() };
         // The text has no semicolon, no literal and no comment: it cannot end here and go on as another statement.
         session.plain(&format!(
             "set local search_path = {}; prepare pgfathom_plan as {}; {OWN_PATH}",

@@ -61,12 +61,10 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// The schema is the extension's own choice, and need not be in the search path. An object of this name outside of the extension
-    /// is not trusted, and not called. Nor is one in a schema whose owner is not trusted, if our role may do more than read: the owner can rename the schema
-    /// and put another function in its place, and statements find it by its name each time they are analysed. A superuser on a primary keeps the schema in
-    /// its place while it asks ([`Held`]).
-    /// A role that may read the tables of all trusts
-    /// the owner of the database besides, because by default the schema public is theirs.
+    /// The schema is the extension's own choice, and need not be in the search path. An object of this name outside of the extension is not trusted, and not
+    /// called. Nor is one in a schema whose owner is not trusted, if our role may do more than read: the owner can rename the schema and put another function
+    /// in its place, and statements find it by its name each time they are analysed. A superuser on a primary keeps the schema in its place while it asks
+    /// ([`Held`]). A role that may read the tables of all trusts the owner of the database besides, because by default the schema public is theirs.
     /// `None` if no such extension is installed: to try it all the same would write an error into the server's log.
     fn find(session: &mut Session, name: &str, arguments: &str) -> Result<Option<Call>, Failed> {
         let question = format!(
@@ -89,9 +87,8 @@ impl Call {
         let held = is_held.then(|| Held { name: name.to_string(), is_function, schema: place.clone() });
         let why_not = (!owner.is_empty() && !is_held).then(|| {
             format!(
-                "its schema {place} belongs to {owner}, who could put another function in its place, and {MORE_THAN_READ} the server's views; watch as a \
-                    role that is only in \
-                    pg_monitor, or move it into a schema of a superuser: ALTER EXTENSION ... SET SCHEMA ..."
+                "its schema {place} belongs to {owner}, who could put another function in its place, and {MORE_THAN_READ} the server's views; watch as a role \
+                    that is only in pg_monitor, or move it into a schema of a superuser: ALTER EXTENSION ... SET SCHEMA ..."
             )
         });
         let dot = if place.is_empty() { "" } else { "." };

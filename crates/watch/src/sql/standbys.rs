@@ -1,12 +1,12 @@
 //! Standbys, from the views of the server that sends to them.
 
-use super::json::{count, flag, micros, number, text as word};
+use super::json::{count, flag, micros, number, text};
 use super::probe::Probe;
 use record::watched::Replication;
 use serde_json::Value;
 
 /// The part of the tick's query; `lsn` is the server's position. `None` without the view's columns.
-pub(super) fn text(probe: &Probe, lsn: &str) -> Option<String> {
+pub(super) fn question(probe: &Probe, lsn: &str) -> Option<String> {
     if !probe.senders.contains("replay_lag") {
         return None;
     }
@@ -41,9 +41,9 @@ pub(super) fn line(node: &str, row: &Value) -> Replication {
     Replication {
         node: node.to_string(),
         pid: count(row, "pid"),
-        standby: word(row, "standby"),
-        state: word(row, "state"),
-        sync_state: word(row, "sync_state"),
+        standby: text(row, "standby"),
+        state: text(row, "state"),
+        sync_state: text(row, "sync_state"),
         sent_lag_bytes: bytes("sent_lag_bytes"),
         write_lag_bytes: bytes("write_lag_bytes"),
         flush_lag_bytes: bytes("flush_lag_bytes"),

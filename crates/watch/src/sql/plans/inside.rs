@@ -1,6 +1,5 @@
-//! What no plan shows of a statement: the users' functions that it calls, with the plan of a statement inside of them that costs most, and what is
-//! unusual about its tables and views (rules, triggers, policies,
-//! options, statistics that are switched off, ...).
+//! What no plan shows of a statement: the users' functions that it calls, with the plan of a statement inside of them that costs most, and what is unusual
+//! about its tables and views (rules, triggers, policies, options, statistics that are switched off, ...).
 
 use super::{Batch, Collect, Failed, Link, Looked, Node, NotPlanned, Session, Tick, Wanted, list, text};
 use crate::sql::facts::OWN_SETTINGS;

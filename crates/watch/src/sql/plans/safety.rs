@@ -26,9 +26,8 @@ const OF_THE_SERVER: &str = "(prorettype in ('pg_catalog.cstring'::pg_catalog.re
   or proargtypes::oid[] && array['pg_catalog.cstring'::pg_catalog.regtype, 'pg_catalog.internal'::pg_catalog.regtype]::oid[]
   or proname ~ '_validator$')";
 
-/// Common to the questions: owners whose functions may run; functions of others (`loose`); those and the built-in ones that run anything (`forbidden`);
-/// types whose input could call one of these (`tainted`): domains whose checks or defaults do, or that call any function written in SQL or a procedural
-/// language, and
+/// Common to the questions: owners whose functions may run; functions of others (`loose`); those and the built-in ones that run anything (`forbidden`); types
+/// whose input could call one of these (`tainted`): domains whose checks or defaults do, or that call any function written in SQL or a procedural language, and
 /// arrays, rows, ranges and domains over them. Goes behind `with recursive`.
 fn common() -> String {
     format!(

@@ -1,10 +1,9 @@
 //! How a superuser plans a statement where other roles can log in, if they are trusted (`--trust-roles`).
 //!
 //! The sieve of [`super::safety`] has holes, so here nothing passes that is not known to be harmless. That is a second wall and no proof: who may create types
-//! can try to commit a cast to the type of a table's rows between the check and the plan. So it is for servers whose roles would not attack it: each table
-//! is named
-//! with its schema, all else is looked up in `pg_catalog` alone, functions are those of a list, and columns, indexes, checks and statistics of the
-//! tables have built-in types and functions only.
+//! can try to commit a cast to the type of a table's rows between the check and the plan. So it is for servers whose roles would not attack it: each table is
+//! named with its schema, all else is looked up in `pg_catalog` alone, functions are those of a list, and columns, indexes, checks and statistics of the tables
+//! have built-in types and functions only.
 //!
 //! What is checked cannot change before it is used. A statement finds its tables by name each time it is analysed: while we have `pg_namespace` locked in SHARE
 //! mode no schema is renamed or made, and while we have a table locked in SHARE UPDATE EXCLUSIVE mode it is not renamed, and gets no index, check, default,
@@ -142,9 +141,9 @@ fn check_words(
     let why = |why: String| NotPlanned::Why(why);
     let calls: Vec<&String> =
         chains.iter().filter(|chain| chain.is_open).flat_map(|chain| &chain.parts).collect();
-    let (of, called): (Vec<&String>, Vec<&String>) =
+    let (schemas, names): (Vec<&String>, Vec<&String>) =
         tables.iter().map(|(schema, name)| (schema, name)).unzip();
-    let answer = session.query(&of_words(), &[&calls, &of, &called])?;
+    let answer = session.query(&of_words(), &[&calls, &schemas, &names])?;
     let function = text(&answer, "function");
     if !function.is_empty() {
         return Err(why(format!("function {function} is not one of those that a superuser plans")));

@@ -1,6 +1,5 @@
-//! Changes that are tried by EXPLAIN alone: an index that `hypopg` pretends to have, and on request other settings. Nothing is changed on the
-//! server: the index is in
-//! the memory of our session, the settings end with the transaction.
+//! Changes that are tried by EXPLAIN alone: an index that `hypopg` pretends to have, and on request other settings. Nothing is changed on the server: the index
+//! is in the memory of our session, the settings end with the transaction.
 
 use super::{Looked, NotPlanned, OWN_PATH, Open, executed, explain, sql, tree, within};
 use crate::sql::json::{flag, list, text};
