@@ -95,9 +95,13 @@ pub(crate) fn share_waiting(case: &Case, node: &str, fits: impl Fn(&str, &str) -
     share_by(case, node, fits, true)
 }
 
-/// The share of a node's session time in waits that fit, without sessions that only waited for a CPU to go on. Samples see the sessions that the
-/// server calls active; one whose process has not had a CPU to
-/// read its statement with is not among them, so a share of the samples is more than a share of the time.
+/// The share of a node's session time in one of its parts.
+pub(crate) fn share_of_part(time: &NodeTime, name: &str) -> f64 {
+    time.parts.iter().find(|part| part.name == name).map_or(0.0, |part| part.share)
+}
+
+/// The share of a node's session time in waits that fit, without sessions that only waited for a CPU to go on. Samples see the sessions that the server calls
+/// active; one whose process has not had a CPU to read its statement with is not among them, so a share of the samples is more than a share of the time.
 pub(crate) fn share_of(case: &Case, node: &str, fits: impl Fn(&str, &str) -> bool) -> Option<f64> {
     share_by(case, node, fits, false)
 }

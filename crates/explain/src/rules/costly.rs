@@ -56,6 +56,34 @@ pub(super) fn lowered(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").to_ascii_lowercase()
 }
 
+/// Where the parenthesis is closed that a text begins with. Those in quotes are not counted.
+pub(super) fn closing(text: &str) -> Option<usize> {
+    let (mut depth, mut is_literal, mut is_quoted) = (0_usize, false, false);
+    for (at, c) in text.char_indices() {
+        match c {
+            '\'' if !is_quoted => is_literal = !is_literal,
+            '"' if !is_literal => is_quoted = !is_quoted,
+            '(' if !is_literal && !is_quoted => depth += 1,
+            ')' if !is_literal && !is_quoted => {
+                depth = depth.checked_sub(1)?;
+                if depth == 0 {
+                    return Some(at);
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// How long each session was seen at work with a statement at most, in seconds.
+pub(super) fn ages<'a>(case: &'a Case, node: &'a str, query_id: &'a str) -> impl Iterator<Item = f64> + 'a {
+    let sessions = case.at("session", node).filter(move |session| {
+        session.lines.word("query_id") == query_id && session.lines.word("state") == "active"
+    });
+    sessions.filter_map(|session| session.lines.max("state_age_s"))
+}
+
 /// A text for a claim: in one line, cut, in ASCII.
 pub(super) fn plain(text: &str, most: usize) -> String {
     ascii(&one_line(text, most).replace('…', "..."))

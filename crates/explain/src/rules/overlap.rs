@@ -1,6 +1,6 @@
 //! SES-10: long statements that are started again before they have ended.
 
-use super::costly::{busy, in_a_line, plain};
+use super::costly::{ages, busy, in_a_line, plain};
 use crate::case::Case;
 use crate::rule::Need::{Field, Looked};
 use crate::rule::{Answer, Claim, Rule};
@@ -62,11 +62,8 @@ impl Lasts {
         if case.at("statement", &time.node).next().is_some() {
             return Some(Lasts::Unended);
         }
-        let sessions = case.at("session", &time.node).filter(|session| {
-            session.lines.word("query_id") == statement.query_id && session.lines.word("state") == "active"
-        });
-        let ages = sessions.filter_map(|session| session.lines.max("state_age_s"));
-        let long: Vec<f64> = ages.filter(|age| age * 1e3 >= MEAN_MS_MIN).collect();
+        let seen = ages(case, &time.node, &statement.query_id);
+        let long: Vec<f64> = seen.filter(|age| age * 1e3 >= MEAN_MS_MIN).collect();
         (long.len() as f64 >= AT_ONCE_MIN).then(|| Lasts::Seen(long.into_iter().fold(0.0, f64::max)))
     }
 

@@ -8,7 +8,7 @@ use super::costly::{busy, in_a_line, names_table, rows_read, severity};
 use super::paste::literal;
 use super::plan::{Planned, does_more, plan_of, planned};
 use crate::case::Case;
-use crate::node_time::{FOR_CPU, ON_CPU};
+use crate::node_time::{FOR_CPU, ON_CPU, share_of_part};
 use crate::rule::Need::Field;
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
@@ -94,8 +94,7 @@ fn applies(case: &Case, time: &NodeTime, statement: &StatementTime, policy: &Pol
 
 /// CPU time for each row, in milliseconds: what an execution takes, without its waits for a CPU.
 fn each_ms(time: &NodeTime, statement: &StatementTime, rows: f64) -> Option<f64> {
-    let share = |name: &str| time.parts.iter().find(|part| part.name == name).map_or(0.0, |part| part.share);
-    let (on, waits) = (share(ON_CPU), share(FOR_CPU));
+    let (on, waits) = (share_of_part(time, ON_CPU), share_of_part(time, FOR_CPU));
     let of_cpu = if on > 0.0 { on / (on + waits) } else { 1.0 };
     Some(statement.mean_ms? * of_cpu / rows.max(1.0))
 }
@@ -236,8 +235,7 @@ fn unknown(case: &Case, planned: &Planned<'_>, policies: &[(&str, Policy)]) -> O
                 &[
                     &format!("SELECT polname, pg_get_expr(polqual, polrelid) FROM pg_policy WHERE polrelid = {}::regclass;", literal(table)),
                     "SELECT oid::regprocedure, provolatile FROM pg_proc WHERE provolatile = 'v' AND pronamespace::regnamespace::text !~ \
-                     '^(pg_|information_schema)'; -- \
-                        the functions that are evaluated for each row",
+                     '^(pg_|information_schema)'; -- the functions that are evaluated for each row",
                 ],
             ),
     )

@@ -1,6 +1,6 @@
 //! EXT-06: statements that wait for a foreign server, by their plans: a condition that is checked here, or one that the other server is slow with.
 
-use super::costly::{in_a_line, plain, severity};
+use super::costly::{closing, in_a_line, plain, severity};
 use super::plan::{self, Planned};
 use crate::case::{Case, Thing};
 use crate::rule::Need::Field;
@@ -35,6 +35,7 @@ const SLOW_MS: f64 = 5.0;
 const REMOTE_CHARS: usize = 200;
 /// Characters of a condition.
 const CONDITION_CHARS: usize = 120;
+
 fn judge(case: &Case) -> Answer {
     let mut claims = vec![];
     for planned in plan::planned(case, SHARE_MIN) {
@@ -83,12 +84,7 @@ fn calls(condition: &str) -> Vec<(&str, &str)> {
     let call = |at: usize| -> Option<(&str, &str)> {
         let before = &condition[..at];
         let (start, _) = before.char_indices().rev().take_while(|(_, c)| is_of_name(*c)).last()?;
-        let mut depth = 0;
-        let end = condition[at..].char_indices().find(|(_, c)| {
-            depth += i32::from(*c == '(') - i32::from(*c == ')');
-            depth == 0
-        });
-        Some((&before[start..], &condition[at..at + end?.0]))
+        Some((&before[start..], &condition[at..at + closing(&condition[at..])?]))
     };
     condition.match_indices('(').filter_map(|(at, _)| call(at)).collect()
 }
@@ -136,8 +132,7 @@ fn fetched(case: &Case, planned: &Planned<'_>, scan: &Thing<'_>, waits: f64) -> 
         .not("a slow server there: it is sent no condition that an index could serve")
         .remedy(
             "write the condition with built-in functions that both servers have; or make a view or a column there that has the value computed and indexed, and \
-             a \
-             foreign table on it; if the function belongs to an extension that is installed on both, name that in the option extensions of the server",
+             a foreign table on it; if the function belongs to an extension that is installed on both, name that in the option extensions of the server",
             &[
                 "SELECT srvname, srvoptions FROM pg_foreign_server; -- then ALTER SERVER ... OPTIONS (ADD extensions 'name')",
             ],
@@ -161,8 +156,7 @@ fn slow(case: &Case, planned: &Planned<'_>, scan: &Thing<'_>, waits: f64) -> Opt
     let columns: Vec<String> = parsed.conditions.iter().map(in_words).collect();
     let text = format!(
         "{} of the session time is one statement that waits {} for {} to find its rows of {}: the condition is sent ({}), so what is slow is there, most \
-         likely \
-         a table {table} without an index that fits",
+         likely a table {table} without an index that fits",
         planned.share(),
         units::us(mean_ms * waits * 1000.0),
         server(scan),
@@ -183,8 +177,7 @@ fn slow(case: &Case, planned: &Planned<'_>, scan: &Thing<'_>, waits: f64) -> Opt
         .lacking("the plan there: watch that server, too")
         .remedy(
             "plan what is sent on that server, with values: if it scans the table, create an index there for the columns of the condition, or on the \
-             expression \
-             that it compares; a foreign table on a view changes nothing of that",
+             expression that it compares; a foreign table on a view changes nothing of that",
             &[&there],
         );
     Some(claim)

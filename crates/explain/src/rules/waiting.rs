@@ -146,7 +146,6 @@ fn apart(times: (f64, f64, f64, f64), given_us: f64) -> (f64, f64, f64, f64) {
 /// Whether a server could work for more sessions at once; `None` where that is not known.
 fn has_room(case: &Case, node: &str) -> Option<bool> {
     let time = node_time::all(case).iter().find(|time| time.node == node)?;
-    let share = |name: &str| time.parts.iter().find(|part| part.name == name).map_or(0.0, |part| part.share);
     let waits = time
         .parts
         .iter()
@@ -154,7 +153,7 @@ fn has_room(case: &Case, node: &str) -> Option<bool> {
     let most = waits.map(|part| part.share).fold(0.0, f64::max);
     let host = case.host_of(node).and_then(|host| case.one("host", host))?;
     let busy: f64 = ["cpu_user_pct", "cpu_system_pct"].iter().filter_map(|field| host.mean(field)).sum();
-    let is_full = busy >= CPU_BUSY_PCT || share(FOR_CPU) >= CPU_WAIT_SHARE;
+    let is_full = busy >= CPU_BUSY_PCT || node_time::share_of_part(time, FOR_CPU) >= CPU_WAIT_SHARE;
     Some(!is_full && (time.active < ACTIVE_MIN || most < ONE_WAIT_SHARE))
 }
 

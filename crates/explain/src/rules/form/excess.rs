@@ -3,6 +3,7 @@
 
 use super::{BLOCKS_MIN, Found, Seen, explain_it};
 use crate::case::Thing;
+use crate::rules::costly::{closing, lowered};
 use crate::rules::plan::{below, inputs, number};
 use crate::units;
 use record::finding::Severity;
@@ -129,18 +130,12 @@ pub(super) fn multiplied(seen: &Seen<'_>) -> Option<Found> {
 
 /// Names that a text gives to what its window functions compute.
 fn numbers_of(text: &str) -> Vec<String> {
-    let text = super::super::costly::lowered(text);
+    let text = lowered(text);
     let ends = text.match_indices(" over ").map(|(at, over)| at + over.len());
     let after = ends.filter_map(|at| {
         let rest = text[at..].trim_start();
         let end = match rest.starts_with('(') {
-            true => {
-                let mut depth = 0;
-                rest.find(|c| {
-                    depth += i32::from(c == '(') - i32::from(c == ')');
-                    depth == 0
-                })? + 1
-            }
+            true => closing(rest)? + 1,
             false => rest.find(' ')?,
         };
         let rest = rest[end..].trim_start();

@@ -23,54 +23,19 @@ fn logged_deadlocks(case: &Case, node: &str) -> Option<(f64, Window)> {
     Some((events.len() as f64, Window::new(*events.first()?, *events.last()?)))
 }
 
+/// Deadlocks of a node, or of all if it is empty.
+struct Deadlocks<'a> {
+    node: &'a str,
+    count: f64,
+    window: Window,
+    /// The first line of a log, or the error that a client got.
+    detail: Option<&'a str>,
+    is_over_nodes: bool,
+}
+
 pub(super) fn deadlocks(case: &Case) -> Answer {
-    let mut claims = vec![];
-    let watched_s = (case.span.length_us() as f64 / 1e6).max(1.0);
-    let mut claim = |node: &str, count: f64, window: Window, detail: Option<&str>, is_over_nodes: bool| {
-        let per_s = count / (window.length_us().max(1_000_000) as f64 / 1e6);
-        let late = super::late::noticed_late(case, node, count);
-        let severity = match count / watched_s {
-            _ if late.is_some() => Severity::High,
-            _ if count < DEADLOCKS_MIN => Severity::Low,
-            rate if rate > DEADLOCKS_HIGH_PER_S => Severity::High,
-            _ => Severity::Medium,
-        };
-        claims.push(
-            Claim::new(
-                severity,
-                Level::DiscriminatingCounter,
-                format!(
-                    "{} deadlocks in {}{}",
-                    units::count(count),
-                    units::seconds(window.length_us() as f64 / 1e6),
-                    late.map_or(String::new(), |limit| format!(
-                        ": each is noticed only after {limit} (deadlock_timeout), and until then its sessions wait, with all behind them"
-                    ))
-                ),
-            )
-            .on_node(node)
-            .during([window])
-            .number("deadlocks", count)
-            .number("deadlocks_per_s", per_s)
-            .with(is_over_nodes.then_some(1.0), |claim, one| {
-                claim.number(OVER_NODES, one).because(
-                    "the counters of the servers have fewer: a deadlock over several nodes is found by the engine, and each server sees only waits",
-                )
-            })
-            .with(detail, |claim, detail| claim.because(format!("the log of the server: {detail}")))
-            .not("lock waits alone: the server counts a deadlock only when it breaks a cycle")
-            .remedy(
-                "sort the keys within each batch, remove duplicates, give each writer its own range",
-                match late {
-                    Some(_) => &["ALTER SYSTEM RESET deadlock_timeout; ALTER SYSTEM SET log_lock_waits = on; SELECT pg_reload_conf();"],
-                    None => &["ALTER SYSTEM SET log_lock_waits = on; SELECT pg_reload_conf();"],
-                },
-            ),
-        );
-    };
-    let detail = case.events_of(event::DEADLOCK).next();
-    let log_text = detail.map(|event| event.message.as_str());
-    let mut seen = false;
+    let mut found: Vec<Deadlocks<'_>> = vec![];
+    let detail = case.events_of(event::DEADLOCK).next().map(|event| event.message.as_str());
     for thing in case.things("server") {
         let Some(series) = thing.lines.series("deadlocks") else { continue };
         let hits: Vec<Window> = series.stretches(0, |point| point.sum > 0.0);
@@ -79,17 +44,69 @@ pub(super) fn deadlocks(case: &Case) -> Answer {
         // Deadlocks over several nodes are the engine's, and stand in the log alone.
         let logged = logged_deadlocks(case, thing.place).filter(|(count, _)| *count > series.sum());
         let is_over_nodes = logged.is_some() && case.nodes().len() > 1;
-        if let Some((count, window)) = logged.or(counted) {
-            seen = true;
-            claim(thing.place, count, window, log_text, is_over_nodes);
-        }
+        let all = logged.or(counted);
+        found.extend(all.map(|(count, window)| Deadlocks {
+            node: thing.place,
+            count,
+            window,
+            detail,
+            is_over_nodes,
+        }));
     }
-    if !seen {
+    if found.is_empty() {
         for (step, window) in case.driven() {
-            for error in step.errors.iter().filter(|error| error.sqlstate == "40P01") {
-                claim("", error.count as f64, window, Some(error.first_message.as_str()), false);
-            }
+            let errors = step.errors.iter().filter(|error| error.sqlstate == "40P01");
+            found.extend(errors.map(|error| Deadlocks {
+                node: "",
+                count: error.count as f64,
+                window,
+                detail: Some(error.first_message.as_str()),
+                is_over_nodes: false,
+            }));
         }
     }
+    let claims = found.iter().map(|found| claim(case, found)).collect();
     Answer::of(claims, || "the servers' counters of deadlocks and the errors of driven steps".to_string())
+}
+
+fn claim(case: &Case, found: &Deadlocks<'_>) -> Claim {
+    let Deadlocks { node, count, window, detail, is_over_nodes } = *found;
+    let watched_s = (case.span.length_us() as f64 / 1e6).max(1.0);
+    let per_s = count / (window.length_us().max(1_000_000) as f64 / 1e6);
+    let late = super::late::noticed_late(case, node, count);
+    let severity = match count / watched_s {
+        _ if late.is_some() => Severity::High,
+        _ if count < DEADLOCKS_MIN => Severity::Low,
+        rate if rate > DEADLOCKS_HIGH_PER_S => Severity::High,
+        _ => Severity::Medium,
+    };
+    let is_late = late.map_or(String::new(), |limit| {
+        format!(
+            ": each is noticed only after {limit} (deadlock_timeout), and until then its sessions wait, with all behind them"
+        )
+    });
+    let text = format!(
+        "{} deadlocks in {}{is_late}",
+        units::count(count),
+        units::seconds(window.length_us() as f64 / 1e6)
+    );
+    Claim::new(severity, Level::DiscriminatingCounter, text)
+        .on_node(node)
+        .during([window])
+        .number("deadlocks", count)
+        .number("deadlocks_per_s", per_s)
+        .with(is_over_nodes.then_some(1.0), |claim, one| {
+            claim.number(OVER_NODES, one).because(
+                "the counters of the servers have fewer: a deadlock over several nodes is found by the engine, and each server sees only waits",
+            )
+        })
+        .with(detail, |claim, detail| claim.because(format!("the log of the server: {detail}")))
+        .not("lock waits alone: the server counts a deadlock only when it breaks a cycle")
+        .remedy(
+            "sort the keys within each batch, remove duplicates, give each writer its own range",
+            match late {
+                Some(_) => &["ALTER SYSTEM RESET deadlock_timeout; ALTER SYSTEM SET log_lock_waits = on; SELECT pg_reload_conf();"],
+                None => &["ALTER SYSTEM SET log_lock_waits = on; SELECT pg_reload_conf();"],
+            },
+        )
 }

@@ -6,7 +6,7 @@ use super::unusable::is_obstructed;
 use super::{Planned, SHARE_MIN, planned, severity, step};
 use crate::case::Case;
 use crate::rule::{Answer, Claim};
-use crate::rules::costly::plain;
+use crate::rules::costly::{closing, lowered, plain};
 use crate::rules::paste;
 use crate::rules::statement::explain_it;
 use crate::units;
@@ -115,13 +115,7 @@ fn list_of(filter: &str) -> Option<(&str, &str)> {
         .split('(')
         .next()
         .filter(|name| !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || "_.".contains(c)))?;
-    let inside = &list[name.len()..];
-    let mut depth = 0;
-    let end = inside.char_indices().find(|(_, c)| {
-        depth += i32::from(*c == '(') - i32::from(*c == ')');
-        depth == 0
-    })?;
-    let call = &list[..=name.len() + end.0];
+    let call = &list[..=name.len() + closing(&list[name.len()..])?];
     let makes_list = MAKE_LISTS.iter().any(|made| name.rsplit('.').next().is_some_and(|bare| bare == *made));
     (call.contains('.') && makes_list).then_some((name, call))
 }
@@ -180,7 +174,7 @@ const ELEMENTS: [&str; 16] = [
 /// A call in the text of a statement that makes rows of the elements of a column: the function, the table as it is written in front of the column, and the
 /// column.
 fn elements_of(text: &str) -> Option<(&'static str, String, String)> {
-    let text = super::super::costly::lowered(text);
+    let text = lowered(text);
     let is_word = |c: char| c.is_alphanumeric() || "_.\"".contains(c);
     ELEMENTS.into_iter().find_map(|function| {
         text.match_indices(function).find_map(|(at, _)| {

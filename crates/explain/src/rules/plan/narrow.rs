@@ -6,6 +6,7 @@ use super::index::{indexes, scans_of, serves};
 use super::{NEEDS, Planned, judge, number, severity};
 use crate::case::{Case, Thing};
 use crate::rule::{Claim, Rule};
+use crate::rules::costly::closing;
 use crate::rules::statement::explain_it;
 use crate::units;
 use record::finding::{Level, Severity};
@@ -120,9 +121,8 @@ fn too_many(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
                 return None;
             }
             let text = format!(
-                "a statement that takes {} of the session time finds about {} rows of {relation} by index {index}, and the rest of its condition throws \
-                 all but \
-                 about {} of them away: no index has {} as well",
+                "a statement that takes {} of the session time finds about {} rows of {relation} by index {index}, and the rest of its condition throws all \
+                 but about {} of them away: no index has {} as well",
                 planned.share(),
                 units::count(found),
                 units::count(kept.max(1.0)),
@@ -164,13 +164,9 @@ fn searched_inside(
         names.fold(text.to_string(), |text, name| text.replace(&format!("{name}."), ""))
     };
     if operator == " @@ " && filter.contains("to_tsvector(") {
-        let from = filter.find("to_tsvector(")?;
-        let mut depth = 0;
-        let end = filter[from..].char_indices().find_map(|(at, c)| {
-            depth += i32::from(c == '(') - i32::from(c == ')');
-            (c == ')' && depth == 0).then_some(from + at + 1)
-        })?;
-        return Some((of_table(&filter[from..end]), "gin"));
+        let call = &filter[filter.find("to_tsvector(")?..];
+        let open = call.find('(')?;
+        return Some((of_table(&call[..=open + closing(&call[open..])?]), "gin"));
     }
     let is_name = |c: char| c.is_alphanumeric() || c == '_';
     let plain = |text: &str| {

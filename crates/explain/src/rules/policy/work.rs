@@ -1,5 +1,6 @@
 //! What the condition of a policy costs for each row: which function it calls and how, by its text from the catalog.
 
+use crate::rules::costly::closing;
 use record::statement::{self, Use};
 use record::watched::policy::{Function, Policy};
 
@@ -105,26 +106,6 @@ fn calls_of<'t>(condition: &'t str, name: &str) -> Vec<Call<'t>> {
         Some(Call { text: &condition[at..=end], arguments: &condition[open + 1..end], is_alone })
     });
     found.collect()
-}
-
-/// Where the parenthesis closes that a text begins with.
-fn closing(text: &str) -> Option<usize> {
-    let (mut depth, mut is_literal, mut is_quoted) = (0_usize, false, false);
-    for (at, c) in text.char_indices() {
-        match c {
-            '\'' if !is_quoted => is_literal = !is_literal,
-            '"' if !is_literal => is_quoted = !is_quoted,
-            '(' if !is_literal && !is_quoted => depth += 1,
-            ')' if !is_literal && !is_quoted => {
-                depth = depth.checked_sub(1)?;
-                if depth == 0 {
-                    return Some(at);
-                }
-            }
-            _ => {}
-        }
-    }
-    None
 }
 
 /// A column among the arguments of a call: a word that is no function, type, constant or keyword.

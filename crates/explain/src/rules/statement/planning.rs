@@ -3,7 +3,7 @@
 use crate::case::engine::reset_command;
 use crate::case::{Case, Thing};
 use crate::rule::{Answer, Claim};
-use crate::rules::costly::{busy, in_a_line, lowered, severity};
+use crate::rules::costly::{ages, busy, in_a_line, lowered, severity};
 use crate::units;
 use record::finding::{Level, NodeTime, StatementTime};
 use record::statement::{self, Verb};
@@ -163,24 +163,21 @@ fn hidden<'a>(case: &'a Case, time: &'a NodeTime) -> Option<Unplanned<'a>> {
             let mut plans = case.at("plan", &time.node);
             plans.any(|plan| plan.lines.word("query_id") == id && plan.lines.last("planning_ms").is_some())
         };
-        let text = case.query(id).unwrap_or_default();
-        let is_read = statement::parse(text).is_ok_and(|parsed| parsed.verb == Verb::Select);
-        let is_short = text.len() < TEXT_CHARS_MAX && !statement::is_own(text);
         let (calls, total_ms) = (one.lines.sum("calls")?, one.lines.sum("total_ms")?);
         let (mean_ms, calls_per_s) = (total_ms / calls.max(1.0), one.lines.rate("calls")?);
         let seen = case.waits(&time.node)?.computing_with(id) / looks;
         let hidden_ms = seen / calls_per_s.max(f64::MIN_POSITIVE) * 1e3 - mean_ms;
-        let mut ages = case
-            .at("session", &time.node)
-            .filter(|session| session.lines.word("query_id") == id && session.lines.word("state") == "active")
-            .filter_map(|session| session.lines.max("state_age_s"));
-        let is_unended = ages.any(|age| age * 1e3 > hidden_ms * UNENDED_TIMES);
         let share = (hidden_ms / 1e3 * calls_per_s / time.active).min(1.0);
-        let is_much = hidden_ms >= HIDDEN_MS_MIN.max(mean_ms * HIDDEN_TIMES_MIN);
+        let is_much = hidden_ms >= HIDDEN_MS_MIN.max(mean_ms * HIDDEN_TIMES_MIN) && share >= PLAN_SHARE_MIN;
         let is_failing = failing * FAILING_S >= seen;
-        let is_it = is_read && is_short && is_much && !is_planned();
-        let is_it = is_it && calls >= CALLS_MIN && !is_unended && !is_failing;
-        (is_it && share >= PLAN_SHARE_MIN).then_some(Unplanned {
+        if !is_much || calls < CALLS_MIN || is_failing || is_planned() {
+            return None;
+        }
+        let text = case.query(id).unwrap_or_default();
+        let is_short = text.len() < TEXT_CHARS_MAX && !statement::is_own(text);
+        let is_read = || statement::parse(text).is_ok_and(|parsed| parsed.verb == Verb::Select);
+        let is_unended = || ages(case, &time.node, id).any(|age| age * 1e3 > hidden_ms * UNENDED_TIMES);
+        (is_short && is_read() && !is_unended()).then_some(Unplanned {
             id,
             plan: None,
             planning_ms: hidden_ms,
@@ -376,8 +373,7 @@ pub(in crate::rules) fn joined_tables(text: &str) -> usize {
 }
 
 const KEY_REMEDY: &str = "compare the partition key with a constant or a parameter, of which the planner knows the value (instead of a function such as \
-    current_setting), \
-    or name the partition: then one is planned; or prepare the statement once per session, so that a generic plan is kept";
+    current_setting), or name the partition: then one is planned; or prepare the statement once per session, so that a generic plan is kept";
 const TABLES_REMEDY: &str = "prepare the statement once per session (a pooler must support prepared statements), so that the server can use a generic plan; \
     or join fewer tables: what every row has from a small table can be a column";
 /// Tables of a statement whose orders take long to compare.
