@@ -1,6 +1,5 @@
-//! Statements with one text and several ids: the server gives another id for each temporary table, schema or role's own table that the names mean. Each
-//! alone is
-//! small, so the account has one line for the text. The same is true for lists: before PostgreSQL 18 each length of a list is another statement.
+//! Statements with one text and several ids: the server gives another id for each temporary table, schema or role's own table that the names mean. Each alone
+//! is small, so the account has one line for the text. The same is true for lists: before PostgreSQL 18 each length of a list is another statement.
 
 use record::finding::StatementTime;
 use record::statement;

@@ -217,9 +217,8 @@ fn pending_list(case: &Case) -> Answer {
                 .because(odd.planned.file())
                 .lacking("the length of the list: pgstatginindex() of the extension pgstattuple shows it")
                 .remedy(
-                    "empty the list now, keep it short, and let autovacuum come for inserted rows; with fastupdate off each insert writes the index \
-                        at once, which is \
-                        slower for the writer alone",
+                    "empty the list now, keep it short, and let autovacuum come for inserted rows; with fastupdate off each insert writes the index at once, \
+                        which is slower for the writer alone",
                     &[
                         &format!("SELECT gin_clean_pending_list({}::regclass);", literal(&odd.with_schema())),
                         &format!("ALTER INDEX {} SET (gin_pending_list_limit = 1024); -- kB", odd.with_schema()),
@@ -266,9 +265,8 @@ fn unsummarized(case: &Case, odd: &Odd<'_>) -> Option<Severity> {
 /// A BRIN index that would fit: then ranges of blocks are not in it yet.
 fn not_summarized(case: &Case, odd: &Odd<'_>, blocks: f64, severity: Severity) -> Claim {
     let text = format!(
-        "a statement that takes {} of the session time touches {} of the {} blocks of {}: the values of {} are in the order of the table, so BRIN index \
-            {} would find \
-         few, but ranges of blocks that were filled since they were last summarized fit every search",
+        "a statement that takes {} of the session time touches {} of the {} blocks of {}: the values of {} are in the order of the table, so BRIN index {} \
+            would find few, but ranges of blocks that were filled since they were last summarized fit every search",
         units::percent(odd.planned.statement.share),
         units::short(odd.blocks()),
         units::short(blocks),
@@ -541,9 +539,8 @@ fn lossy(case: &Case) -> Answer {
                 .because(planned.file())
                 .lacking("how many: EXPLAIN (ANALYZE) shows 'Heap Blocks: exact=... lossy=...'")
                 .remedy(
-                    "raise work_mem for this database or a role (each sort, hash table and bitmap of each session may use that much); sessions follow \
-                        when they connect \
-                        again",
+                    "raise work_mem for this database or a role (each sort, hash table and bitmap of each session may use that much); sessions follow when \
+                        they connect again",
                     &[&plan::for_database(planned.statement, "work_mem", &format!("'{megabytes}MB'"))],
                 ),
         );

@@ -119,9 +119,8 @@ fn replayed_late(case: &Case) -> Answer {
             severity,
             Level::DiscriminatingCounter,
             format!(
-                "{node}: {} of the active sessions wait until standby {} has replayed their commit (synchronous_commit = remote_apply{whose}): it has the \
-                 WAL on \
-                 its disk, and its replay {}",
+                "{node}: {} of the active sessions wait until standby {} has replayed their commit (synchronous_commit = remote_apply{whose}): it has the WAL \
+                 on its disk, and its replay {}",
                 units::percent(share),
                 worst.standby.name,
                 how_late(worst)
@@ -174,9 +173,8 @@ fn described(case: &Case, node: &str, late: &Late, claim: Claim) -> Claim {
                 .to_string()
         }
     });
-    let who = "SELECT pid, state, now() - xact_start AS age, wait_event, left(query, 60) AS query FROM pg_stat_activity WHERE \
-         backend_type = 'startup' OR xact_start < \
-         now() - interval '1 s' ORDER BY backend_type = 'startup' DESC, xact_start LIMIT 6; -- on the standby: what the startup process waits \
+    let who = "SELECT pid, state, now() - xact_start AS age, wait_event, left(query, 60) AS query FROM pg_stat_activity WHERE backend_type = 'startup' OR \
+         xact_start < now() - interval '1 s' ORDER BY backend_type = 'startup' DESC, xact_start LIMIT 6; -- on the standby: what the startup process waits \
          for, and the oldest transactions";
     let settings = "SELECT pg_is_wal_replay_paused(), name, setting FROM pg_settings WHERE name IN ('max_standby_streaming_delay', 'recovery_min_apply_delay', \
          'hot_standby_feedback', 'recovery_prefetch'); -- on the standby";

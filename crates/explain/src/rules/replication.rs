@@ -226,8 +226,7 @@ fn slot_fills(case: &Case) -> Answer {
             .because(if limited {
                 "max_slot_wal_keep_size will invalidate it before the disk is full"
             } else {
-                "max_slot_wal_keep_size is -1: it \
-                grows until the disk is full, then the server stops"
+                "max_slot_wal_keep_size is -1: it grows until the disk is full, then the server stops"
             })
             .with(if free.is_none() { Some(()) } else { None }, |claim, ()| {
                 claim.lacking("free space of the WAL's disk (monitor its host)")

@@ -226,9 +226,8 @@ fn other_values(table: &Thing<'_>, time: &NodeTime) -> Option<String> {
     ))
 }
 
-/// Whether old statistics can be what costs the time: a statement on the table touches far more than it returns, or the table is scanned. A lookup by its
-/// key has
-/// the same plan with any statistics.
+/// Whether old statistics can be what costs the time: a statement on the table touches far more than it returns, or the table is scanned. A lookup by its key
+/// has the same plan with any statistics.
 fn is_felt(case: &Case, time: &NodeTime, table: &Thing<'_>) -> bool {
     if case.at("statement", &time.node).next().is_none() {
         let rate = |field: &str| table.lines.rate(field).unwrap_or(0.0);

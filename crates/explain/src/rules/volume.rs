@@ -67,8 +67,7 @@ fn looked_up(case: &Case) -> Answer {
                 Level::CoOccurrence,
                 format!(
                     "{}: sessions look up the parents of subtransactions {} times a second: a transaction with more than 64 savepoints is open, and each \
-                        reader of its \
-                     rows has to find out whether it has ended",
+                        reader of its rows has to find out whether it has ended",
                     time.node,
                     units::short(per_s)
                 ),
@@ -117,9 +116,8 @@ const BLOCK_BYTES: f64 = 8192.0;
 
 /// Executions a second of a statement with a condition.
 const FILTERED_PER_S_MIN: f64 = 2.0;
-const NOT_ALL_ROWS: &str = "change only rows that become different (WHERE column IS DISTINCT FROM the new value), or keep what is the same for all rows \
-    in a table \
-    of its own; TRUNCATE instead of DELETE of everything";
+const NOT_ALL_ROWS: &str = "change only rows that become different (WHERE column IS DISTINCT FROM the new value), or keep what is the same for all rows in a \
+    table of its own; TRUNCATE instead of DELETE of everything";
 const FEWER_ROWS: &str = "find a form in which one change writes few rows: positions with gaps between them instead of numbers that are shifted \
     (nested sets, lists in an order), a parent's key or a path instead of left and right bounds";
 const NO_HARM_BY_ITSELF: &str = "a batch that has to change so many rows does it best in one statement, and needs nothing else; if single events of the \
@@ -223,9 +221,8 @@ fn all_rows(case: &Case) -> Answer {
 }
 
 /// What to do about large values that are written again.
-const KEEP_APART: &str = "keep what changes often (counters, states) in columns or a table of its own, apart from the large value: an UPDATE that \
-    changes a value above \
-    2 kB writes all of it again, and one that leaves it alone does not";
+const KEEP_APART: &str = "keep what changes often (counters, states) in columns or a table of its own, apart from the large value: an UPDATE that changes a \
+    value above 2 kB writes all of it again, and one that leaves it alone does not";
 
 fn large_rows(case: &Case) -> Answer {
     let (mut claims, mut whole, mut seen) = (vec![], vec![], vec![]);
@@ -262,9 +259,8 @@ fn large_rows(case: &Case) -> Answer {
                 severity(share),
                 Level::CoOccurrence,
                 format!(
-                    "{}: sessions wait {} of their time for the WAL, and one statement writes {} of it: {} for each row it changes, because large values \
-                        are written \
-                     anew",
+                    "{}: sessions wait {} of their time for the WAL, and one statement writes {} of it: {} for each row it changes, because large values are \
+                        written anew",
                     time.node,
                     units::percent(share),
                     units::percent((bytes / all).min(1.0)),
@@ -308,9 +304,8 @@ fn whole_values(case: &Case, time: &NodeTime, statement: &StatementTime) -> Opti
             severity(statement.share),
             Level::CoOccurrence,
             format!(
-                "{}: {} of the session time is an UPDATE that writes {} of WAL for each row of {table}: a large value (TOAST) is read, unpacked, built \
-                 anew and \
-                 written as a whole, however little of it changes (it sets {})",
+                "{}: {} of the session time is an UPDATE that writes {} of WAL for each row of {table}: a large value (TOAST) is read, unpacked, built anew \
+                 and written as a whole, however little of it changes (it sets {})",
                 time.node,
                 units::percent(statement.share),
                 units::bytes(each),

@@ -280,9 +280,8 @@ fn with_flush_remedy(case: &Case, node: &str, claim: Claim, flush_ms: Option<f64
 }
 
 /// The remedy where a faster device would not help.
-const DEVICE_IS_FAST: &str = "the device is fast: put more rows into a transaction (TXN-01), let commits share a flush (commit_delay), and look for a \
-    limit above it \
-     (IO-09) and for full CPUs";
+const DEVICE_IS_FAST: &str = "the device is fast: put more rows into a transaction (TXN-01), let commits share a flush (commit_delay), and look for a limit \
+    above it (IO-09) and for full CPUs";
 
 /// How long a commit waits for the WAL on average; `None` if commits are too few for an average, or not all of them are those of sessions.
 fn commit_ms(case: &Case, node: &str, share: f64) -> Option<f64> {

@@ -225,9 +225,8 @@ pub(super) const SLICES: &[Slice] = &[
         rules: &[&[
             "LOG-01", "LOG-03", "SES-01", "CPU-06", "FS-01", "FS-02", "SEC-02", "MEM-02", "MEM-05", "IO-09",
         ]],
-        words: "the server counts this time, and neither the scheduler nor a wait event explains it: sleeps in the kernel that PostgreSQL does not \
-            report (page \
-                faults, reads of memory that was swapped out, writing to the log or a pipe), or waits too short and too many for samples",
+        words: "the server counts this time, and neither the scheduler nor a wait event explains it: sleeps in the kernel that PostgreSQL does not report \
+            (page faults, reads of memory that was swapped out, writing to the log or a pipe), or waits too short and too many for samples",
         commands: &[
             "$ for p in $(pgrep -x postgres); do cat /proc/$p/wchan; echo; done | sort | uniq -c | sort -rn | head",
         ],

@@ -33,9 +33,8 @@ pub(super) const SPLIT: &str = "let the trigger write a row of its own for each 
     last, and commit before the program does anything else (a call of another service, a question to its user)";
 
 /// What to do about it.
-pub(super) const REMEDY: &str = "lock rows of the referenced table FOR NO KEY UPDATE, which lets foreign key checks (FOR KEY SHARE) pass, as long as \
-    neither the key changes nor \
-    the row is deleted; and commit before the program does anything else";
+pub(super) const REMEDY: &str = "lock rows of the referenced table FOR NO KEY UPDATE, which lets foreign key checks (FOR KEY SHARE) pass, as long as neither \
+    the key changes nor the row is deleted; and commit before the program does anything else";
 
 impl Reference {
     /// What waits for rows of `relation`, if it writes another table.

@@ -281,17 +281,15 @@ const FUNCTIONS_COMMAND: &str = "SELECT oid::regprocedure, proconfig FROM pg_pro
 const OTHER_TYPE: &str = "its sessions send a parameter of another type (numeric, as decimals of a driver, for a column of integers is compared by a cast of \
     the column), or have other settings or older plans";
 const TYPE_REMEDY: &str = "look at the type that the driver sends: bind an integer, or write CAST($1 AS bigint). If it is one already, look for planner \
-    settings \
-    (enable_..., random_page_cost, plan_cache_mode) of the role, the database, a function or the connection; a session that prepared its statement before the \
-    index existed needs DISCARD PLANS, or a new connection";
+    settings (enable_..., random_page_cost, plan_cache_mode) of the role, the database, a function or the connection; a session that prepared its statement \
+    before the index existed needs DISCARD PLANS, or a new connection";
 const FREQUENT_REMEDY: &str = "keep what such executions compute from most of the table (a summary table, a materialized view), or let them ask for fewer \
     rows: a second condition with an index for both. For one value alone, a partial index or a partition of its own leaves the other rows out";
 const OPERATOR_REMEDY: &str = "create an index for the operator that sessions use (USING gin (column gin__int_ops)), write OPERATOR(pg_catalog.@>) where the \
     index shall serve, or take the extension out of the search_path of these sessions (ALTER EXTENSION intarray SET SCHEMA ...)";
 const SETTINGS_REMEDY: &str = "look for planner settings (enable_..., random_page_cost, plan_cache_mode) of the role, the database, a function or the \
-    connection; \
-                        reset them for the role or database. A session that prepared its statement before the index existed needs DISCARD PLANS, or a new \
-                        connection. Unlike the plan for watch, one for given values may scan if the value is frequent";
+    connection; reset them for the role or database. A session that prepared its statement before the index existed needs DISCARD PLANS, or a new connection. \
+    Unlike the plan for watch, one for given values may scan if the value is frequent";
 
 /// A column whose most frequent value is in so many rows that a scan for it is right.
 fn frequent(planned: &Planned<'_>, relation: &str) -> Option<(String, f64)> {

@@ -297,9 +297,8 @@ impl<'a> Key<'a> {
     fn too_short(&self, index: &str) -> Advice {
         Advice {
             obstacle: Some(format!(
-                "index {index} has the trigrams of {}, and the table is scanned all the same: a pattern with fewer than three letters or digits in a row \
-                    (or one that most rows fit) has no useful \
-                 trigram to look for",
+                "index {index} has the trigrams of {}, and the table is scanned all the same: a pattern with fewer than three letters or digits in a row (or \
+                    one that most rows fit) has no useful trigram to look for",
                 self.expression()
             )),
             evidence: format!("{} of {} is searched by a pattern", self.expression(), self.relation),

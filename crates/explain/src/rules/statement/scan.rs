@@ -56,8 +56,7 @@ fn explain_generic(statement: &StatementTime) -> String {
 
 /// The statements at work.
 const NOW_AT_WORK: &str = "SELECT pid, application_name, now() - query_start AS runs, query FROM pg_stat_activity WHERE state = 'active' AND pid <> \
-    pg_backend_pid() \
-    ORDER BY query_start LIMIT 5;";
+    pg_backend_pid() ORDER BY query_start LIMIT 5;";
 
 /// Blocks that a scan reads for each row that it finds.
 const EMPTY_BLOCKS_PER_ROW: f64 = 8.0;
@@ -265,8 +264,7 @@ fn with_function(case: &Case, scan: &Scan<'_>, function: &Fact) -> Claim {
         .lacking("the plan inside of the function: auto_explain.log_nested_statements shows it")
         .remedy(
             "write what the function computes as a join, or as a table that is computed once (a calendar, for instance), so that it is not called for each \
-                row; \
-             an index for its condition makes each call cheaper",
+                row; an index for its condition makes each call cheaper",
             &[
                 &format!("SELECT oid::regprocedure, prosrc FROM pg_proc WHERE proname = {};", literal(&function.name)),
                 &explain_it(case, &scan.time.node, scan.statement),

@@ -123,16 +123,14 @@ fn less_in_sessions(case: &Case, time: &NodeTime, bytes: f64, planned: f64) -> O
     (needed < given * OF_SETTING_MAX).then(|| {
         format!(
             ", which holds that several times, so that the sessions of {who} seem to have a work_mem of their own, lower than the server's: by SET, or by a \
-                startup \
-                option of their connection string"
+                startup option of their connection string"
         )
     })
 }
 
 /// Where the setting of a session comes from.
 const IN_SESSION: &str = "SELECT setting, unit, source FROM pg_settings WHERE name = 'work_mem'; -- in a session of that application: source is client \
-    (connection \
-    string, PGOPTIONS) or session (SET)";
+    (connection string, PGOPTIONS) or session (SET)";
 
 /// The same where a function that the statement calls has less memory of its own.
 fn own_of_function(case: &Case, time: &NodeTime, called: &StatementTime, setting: &str) -> Option<OwnLimit> {

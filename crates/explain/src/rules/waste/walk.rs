@@ -240,9 +240,8 @@ fn of_pattern(case: &Case, time: &NodeTime, statement: &StatementTime) -> Option
 
 const IN_ORDER: &str = "the planner expects the rows that fit to be spread evenly in that order; an index that has the columns of the condition first, and \
     those of ORDER BY behind them, finds them at once (CONCURRENTLY does not block writes)";
-const EITHER: &str = "no index serves both sides of an OR in that order: write a branch for each side, with ORDER BY and LIMIT of its own, \
-    and an index that fits \
-    it, and take the first rows of their UNION";
+const EITHER: &str = "no index serves both sides of an OR in that order: write a branch for each side, with ORDER BY and LIMIT of its own, and an index that \
+    fits it, and take the first rows of their UNION";
 
 fn of_walk(
     case: &Case,
