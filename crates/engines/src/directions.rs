@@ -180,12 +180,17 @@ impl Directions {
             .collect()
     }
 
-    /// What keeps one of the nodes from getting what others write, in words, with the place of the other node.
-    pub fn faults_of(&self, follower: usize) -> Vec<(usize, String)> {
+    /// What keeps nodes from getting what others write: the pairs of a follower and a source, and why, in words.
+    pub fn faults(&self) -> Vec<(usize, usize, String)> {
         let named = |why: String| if why.is_empty() { "it has no subscription".to_owned() } else { why };
         let all = self.cut().into_iter().chain(self.halted());
-        let its = all.filter(|(node, _, _)| *node == follower);
-        its.map(|(_, source, why)| (source, named(why))).collect()
+        all.map(|(follower, source, why)| (follower, source, named(why))).collect()
+    }
+
+    /// Those of one follower, with the place of the other node.
+    pub fn faults_of(&self, follower: usize) -> Vec<(usize, String)> {
+        let its = self.faults().into_iter().filter(|(node, _, _)| *node == follower);
+        its.map(|(_, source, why)| (source, why)).collect()
     }
 
     /// The pairs of a follower and a source whose subscription is disabled or has stopped, and which.

@@ -153,20 +153,15 @@ pub(crate) fn publish(fill: &mut Fill<'_>, reporter: &mut Reporter<'_>) -> Resul
     Ok(true)
 }
 
-/// The directions in which nothing is replicated, in words, after a moment for processes that are started again. A node without a slot on another one waits for
+/// The directions in which nothing is replicated, in words, after a short wait for processes that are started again. A node without a slot on another one waits for
 /// nothing, so the positions of slots do not show it.
 fn await_directions(members: &mut [NodeSession], stop: &Stop) -> Result<Vec<String>, LoadError> {
     let begun = Instant::now();
     loop {
         let found = directions::of_clients(members.iter_mut().map(|member| &mut *member.control));
         let found = found.map_err(|source| LoadError::sql("reading the subscriptions", source))?;
-        let names: Vec<&str> = members.iter().map(|member| member.name.as_str()).collect();
-        let of = |follower: usize| {
-            let faults = found.faults_of(follower).into_iter();
-            faults.map(move |(source, why)| (follower, source, why))
-        };
-        let faults = (0..names.len()).flat_map(of).map(|(follower, source, why)| {
-            format!("{} does not get what {} writes ({why})", names[follower], names[source])
+        let faults = found.faults().into_iter().map(|(follower, source, why)| {
+            format!("{} does not get what {} writes ({why})", members[follower].name, members[source].name)
         });
         let faults: Vec<String> = faults.collect();
         if faults.is_empty() || stop.level() > StopLevel::Run || begun.elapsed() >= RESTART_LIMIT {
