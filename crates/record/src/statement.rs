@@ -149,16 +149,12 @@ pub enum Unread {
 /// # Errors
 /// See [`Unread`]. None of them quotes the text.
 pub fn parse(text: &str) -> Result<Statement, Unread> {
-    let parsed = statements(text)?;
-    let [statement] = parsed.as_slice() else { return Err(Unread::NotOne) };
-    Ok(walk::statement(statement))
+    Ok(walk::statement(&one(text)?))
 }
 
 /// The tables of a text without a schema, each with its place.
 fn spans(text: &str) -> Result<Vec<(String, sqlparser::tokenizer::Location)>, Unread> {
-    let parsed = statements(text)?;
-    let [statement] = parsed.as_slice() else { return Err(Unread::NotOne) };
-    Ok(walk::spans(statement))
+    Ok(walk::spans(&one(text)?))
 }
 
 /// Reads the form of a text that is one statement.
@@ -166,9 +162,7 @@ fn spans(text: &str) -> Result<Vec<(String, sqlparser::tokenizer::Location)>, Un
 /// # Errors
 /// See [`Unread`].
 pub fn shape(text: &str) -> Result<Shape, Unread> {
-    let parsed = statements(text)?;
-    let [statement] = parsed.as_slice() else { return Err(Unread::NotOne) };
-    Ok(shape::of(statement))
+    Ok(shape::of(&one(text)?))
 }
 
 /// Reads an expression: the filter of a plan.
@@ -321,6 +315,12 @@ fn check_size(text: &str) -> Result<(), Unread> {
         return Err(Unread::TooLarge);
     }
     Ok(())
+}
+
+/// The statement of a text that is one.
+fn one(text: &str) -> Result<sqlparser::ast::Statement, Unread> {
+    let parsed = <[_; 1]>::try_from(statements(text)?);
+    parsed.map(|[statement]| statement).map_err(|_| Unread::NotOne)
 }
 
 fn statements(text: &str) -> Result<Vec<sqlparser::ast::Statement>, Unread> {
