@@ -84,7 +84,7 @@ impl Explained for prove::hermitage::HermitageError {
         prove::hermitage::HermitageError::hint(self)
     }
 
-    /// As for the other proofs: what was set up and then went away leaves no answer.
+    /// As for the other proofs: there is no answer if what was set up went away.
     fn exit(&self) -> Exit {
         use prove::hermitage::HermitageError::{Live, Refused, Session};
         match self {
@@ -167,7 +167,7 @@ mod tests {
     use prove::hermitage::HermitageError;
     use prove::live::LiveError;
 
-    /// What keeps a proof from an answer leaves none in any of them; a wrong address is the user's to correct.
+    /// Whatever keeps a proof from an answer, it cannot tell; a wrong address is an error of the user.
     #[test]
     fn scripts_end_like_other_proofs_where_replication_does_not_work() {
         let deaf = || LiveError::Deaf("node m2 does not receive from m1".to_owned());

@@ -308,7 +308,7 @@ fn a_sick_node_is_named() {
         assert!(claims[0].contains("n3") && claims[0].contains(" at 0."), "{claims:#?}");
         let is_named = |node: &str| claims.iter().any(|claim| claim.contains(node));
         assert!(!is_named("n1") && !is_named("n2"), "{claims:#?}");
-        // Without pg_stat_statements round trips are those that the engine is known to need, and said to be.
+        // Without pg_stat_statements round trips are those that the engine is known to need, and the output names them so.
         let cell = &run["summary"]["matrix"]["operations"][0]["cells"];
         let ways: Vec<&Value> =
             cell.as_array().expect("cells").iter().map(|cell| &cell["round_trips_by"]).collect();

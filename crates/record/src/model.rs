@@ -276,7 +276,7 @@ pub struct Dataset {
     pub parameters: Map<String, Value>,
 }
 
-/// How the reasons of a verdict begin where there is none, although all was read that could be.
+/// How a reason begins that explains why there is no answer, although everything that could be read was.
 pub const CANNOT_TELL: &str = "cannot tell";
 
 /// Can a result be trusted? Invalid beats notes beats valid.

@@ -65,7 +65,7 @@ pub(crate) enum Badge {
     Invalid,
     /// A verification found wrong rows.
     Difference,
-    /// All was read or tried that could be, and there is a reason why that gives no answer.
+    /// There is no answer, for a reason, although everything that could be read or tried was.
     CannotTell,
     /// The directory does not contain it.
     Unknown,
@@ -336,8 +336,7 @@ impl<'a> StepFacts<'a> {
         }
     }
 
-    /// Whether it is without an answer, for a reason: a verification that has read all rows is not invalid then, nor is a proof that could not be
-    /// tried.
+    /// Whether there is a reason why it has no answer. Then a verification that has read all rows is not invalid, nor is a proof that could not be tried.
     fn is_open(&self) -> bool {
         let mut reasons = self.step.verdict.reasons.iter();
         let is_untested =

@@ -67,9 +67,9 @@ fn a_killed_run_is_unknown_and_its_totals_come_from_samples() {
     assert_eq!(json["valid"], false, "nobody said that it was");
 }
 
-/// Three marks: it stands, it does not, and there is a reason why it is not known.
+/// Three marks: valid, invalid, and that there is a reason why this is not known.
 #[test]
-fn a_verdict_that_cannot_be_told_is_not_called_invalid() {
+fn a_verdict_that_is_open_is_not_called_invalid() {
     let marks = |verb: &str, reason: &str, promises: Value| {
         let folder = fixture::write(Scene::Single);
         let path = folder.path().join("run.json");

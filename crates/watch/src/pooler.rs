@@ -131,7 +131,7 @@ impl Pools {
         }
         if let Some(why) = why {
             let why = format!(
-                "there is a pgbouncer, and its console does not answer our role: {why}; add the role to stats_users in pgbouncer.ini, or name the console: \
+                "there is a pgbouncer, and its console cannot be read: {why}; add our role to stats_users in pgbouncer.ini, or name the console: \
                  --pooler 'host=... port=... user=...'"
             );
             self.recorded.missing(batch, tick.now_us, self.place().missing("pools", why, LOST));
@@ -156,7 +156,7 @@ impl Collect for Pools {
         if let Err(error) = console.read(&self.node, tick, batch) {
             self.console = None;
             self.due_us = tick.now_us + SOON_US;
-            let why = format!("the console of pgbouncer has gone: {error}");
+            let why = format!("the connection to the console of pgbouncer was lost: {error}");
             self.recorded.missing(batch, tick.now_us, self.place().missing("pools", why, LOST));
         }
     }

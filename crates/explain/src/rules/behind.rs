@@ -14,8 +14,8 @@ pub(super) const RULES: &[Rule] = &[Rule {
     id: "REP-18",
     title: "commits wait for the replay on a standby",
     needs: &[Looked("wait"), Looked("replication")],
-    limits: "20 % of the active sessions in IPC:SyncRep with remote_apply, while as many synchronous standbys as commits cannot do without have flushed the \
-        WAL and not replayed it: four fifths of what is behind, and of the delay, of 20 ms or more (ours)",
+    limits: "20 % of the active sessions in IPC:SyncRep with remote_apply, while standbys that commits must wait for have flushed the WAL and not replayed it: \
+        four fifths of the bytes that are behind, and of a delay of 20 ms or more, or no replay at all in half of the looks (ours)",
     judge: replayed_late,
     links: &["https://www.postgresql.org/docs/current/hot-standby.html#HOT-STANDBY-CONFLICT"],
 }];

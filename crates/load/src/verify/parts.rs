@@ -23,7 +23,7 @@ use crate::difference::{Difference, DifferenceKind, NAMED_MAX, TableName};
 use crate::error::sqlstate_of;
 use crate::ledger::qualified;
 
-/// So often everything is read while the engine moves parts.
+/// How often everything is read while the engine moves parts.
 const ATTEMPTS: usize = 3;
 const UNDEFINED_TABLE: SqlState = SqlState(*b"42P01");
 

@@ -32,10 +32,10 @@ pub struct Watch {
     /// Also plan the costliest statements with other settings (work_mem, enable_*), by EXPLAIN only
     #[arg(long, help_heading = "Watch")]
     pub what_if: bool,
-    /// As a superuser, also plan statements on tables of other roles that can log in: only where none of them would attack the server (docs/watch.md)
+    /// As a superuser, also plan statements where other roles can log in: only if you trust all of them not to attack the server (docs/watch.md)
     #[arg(long, help_heading = "Watch")]
     pub trust_roles: bool,
-    /// The console of a pgbouncer before the server, as a connection string [default: found where it is on this host, or the server is reached through it]
+    /// The console of a pgbouncer before the server, as a connection string [default: found if it runs on this host, or if the server is reached through it]
     #[arg(long, value_name = "CONNECTION", help_heading = "Watch")]
     pub pooler: Option<String>,
     /// Monitor only the servers (and hosts named by --ssh), not this host

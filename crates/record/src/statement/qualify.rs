@@ -7,7 +7,7 @@ use super::mask::{is_name_start, name_length, quoted_length, unquoted};
 use super::{Unread, spans};
 use sqlparser::tokenizer::Location;
 
-/// The server cuts longer names (`NAMEDATALEN`), so that they would be others than those in the text.
+/// The server cuts longer names (`NAMEDATALEN`), so they would not be those in the text.
 const NAME_BYTES_MAX: usize = 63;
 
 /// A name with all that stands in front of it: `schema.table.column`.

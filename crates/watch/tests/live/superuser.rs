@@ -47,7 +47,7 @@ fn a_superuser_plans_what_is_harmless_beside_other_roles() {
                 "with x as (select item, sum(order_id) n from shop.\"Lines\" where order_id > 7 group by item) select * from x where n > 5",
                 "shop.lines_1",
             ),
-            ("update orders set total = total + 1 where email = 'nobody'", "shop.orders"),
+            ("update orders set total = total + 1 where email = 'none'", "shop.orders"),
             ("select n from paid where id = 5 and email > 'u1'", "shop.orders"),
         ];
         for (text, table) in texts {
@@ -72,7 +72,7 @@ fn a_superuser_plans_what_is_harmless_beside_other_roles() {
     });
 }
 
-/// What a role may put into the way of a superuser that plans its statements: each is planned with its code by a careless one.
+/// What a role can prepare so that its code runs when a superuser plans one of these statements without checks.
 #[test]
 fn a_superuser_plans_nothing_that_leads_to_code_of_others() {
     on_each(&[PRELOAD], |server| {
@@ -107,7 +107,7 @@ fn a_superuser_plans_nothing_that_leads_to_code_of_others() {
                  create table part partition of parts for values from (0) to (1000000); insert into parts select generate_series(1, 20000); \
                  create table counted (id int); insert into counted select generate_series(1, 20000); \
                  create view seen as select id, mallory.evil(1) v from plain; \
-                 create view told as select id, table_to_xml('mallory.seen', true, true, '')::text v from plain; \
+                 create view dumped as select id, table_to_xml('mallory.seen', true, true, '')::text v from plain; \
                  create table ruled (id int); create rule r as on insert to ruled do also select mallory.evil(1)",
             )
             .unwrap();
@@ -122,7 +122,7 @@ fn a_superuser_plans_nothing_that_leads_to_code_of_others() {
             "select count(*) from indexed where id > 3",
             "select count(*) from parts where id > 3",
             "select count(*) from seen where id > 3",
-            "select count(*) from told where id > 19990",
+            "select count(*) from dumped where id > 19990",
             "insert into defaulted (id) select id from plain where pi > 3",
             "insert into kept (id) select id from plain where pi > 3",
             "update kept set v = default where id > 19990",

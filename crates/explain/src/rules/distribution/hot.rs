@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 
 /// Of the active sessions.
 const HOT_SHARE: f64 = 0.2;
+
 fn is_hot(kind: &str, event: &str) -> bool {
     matches!(
         (kind, event),

@@ -219,7 +219,7 @@ fn of_uncounted(case: &Case, time: &NodeTime, found: &Unplanned<'_>) -> Claim {
     let proof = match plan {
         Some(_) => format!("watch planned it by EXPLAIN, twice in one session: {each}"),
         None => format!(
-            "for each execution sessions compute {each} that are not its own: a SELECT is parsed and planned before it is executed"
+            "sessions compute for {each} more than each execution takes: a SELECT is parsed and planned before it is executed"
         ),
     };
     const COUNT_IT: &str =
