@@ -153,8 +153,8 @@ pub(crate) fn publish(fill: &mut Fill<'_>, reporter: &mut Reporter<'_>) -> Resul
     Ok(true)
 }
 
-/// The directions in which nothing is replicated, in words, after a short wait for processes that are started again. A node without a slot on another one waits for
-/// nothing, so the positions of slots do not show it.
+/// The directions in which nothing is replicated, in words, after a short wait for processes that are started again. A node without a slot on another one waits
+/// for nothing, so the positions of slots do not show it.
 fn await_directions(members: &mut [NodeSession], stop: &Stop) -> Result<Vec<String>, LoadError> {
     let begun = Instant::now();
     loop {
