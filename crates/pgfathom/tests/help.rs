@@ -104,7 +104,7 @@ fn the_flags_of_each_verb_are_these() {
                 .to_string(),
         ),
         ("down", "--all".to_string()),
-        ("watch", format!("{connection} --bundle[=<FILE>] --core --interval --no-host --output-dir --perf --pooler --progress --redact --ssh --sysroot --time --trust-roles --what-if")),
+        ("watch", format!("{connection} --bundle[=<FILE>] --core --interval --no-host --output-dir --perf --pooler --progress --redact --ssh --sysroot --time --what-if")),
         (
             "matrix",
             format!(

@@ -9,7 +9,6 @@ mod columns;
 mod inner;
 mod interval;
 mod mask;
-mod qualify;
 mod shape;
 mod walk;
 
@@ -17,7 +16,6 @@ pub use columns::{as_name, index_columns, index_command, is_name, quoted, schema
 pub use inner::inner;
 pub use interval::Interval;
 pub use mask::{mask, parameterized};
-pub use qualify::{Chain, chains, qualified};
 pub use shape::Shape;
 
 use sqlparser::dialect::PostgreSqlDialect;
@@ -150,11 +148,6 @@ pub enum Unread {
 /// See [`Unread`]. None of them quotes the text.
 pub fn parse(text: &str) -> Result<Statement, Unread> {
     Ok(walk::statement(&one(text)?))
-}
-
-/// The tables of a text without a schema, each with its place.
-fn spans(text: &str) -> Result<Vec<(String, sqlparser::tokenizer::Location)>, Unread> {
-    Ok(walk::spans(&one(text)?))
 }
 
 /// Reads the form of a text that is one statement.

@@ -32,9 +32,6 @@ pub struct Watch {
     /// Also plan the costliest statements with other settings (work_mem, enable_*), by EXPLAIN only
     #[arg(long, help_heading = "Watch")]
     pub what_if: bool,
-    /// As a superuser, also plan statements where other roles can log in: only if you trust all of them not to attack the server (docs/watch.md)
-    #[arg(long, help_heading = "Watch")]
-    pub trust_roles: bool,
     /// The console of a pgbouncer before the server, as a connection string [default: found if it runs on this host, or if the server is reached through it]
     #[arg(long, value_name = "CONNECTION", help_heading = "Watch")]
     pub pooler: Option<String>,
@@ -64,7 +61,7 @@ impl Watch {
             interval: self.interval,
             is_here: !self.no_host,
             machines: self.machines.value(),
-            planning: Planning { tries_settings: self.what_if, trusts_roles: self.trust_roles },
+            planning: Planning { tries_settings: self.what_if },
             pooler: self.pooler.as_deref().map(app::connection::console).transpose()?,
             evidence: self.evidence.value(),
             progress: self.progress,

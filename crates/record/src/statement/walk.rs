@@ -8,13 +8,10 @@ use sqlparser::ast::{
     OnConflictAction, OnInsert, Query, Select, SelectItem, SetExpr, TableFactor, TableObject, TableWithJoins,
     UnaryOperator, UpdateTableFromKind,
 };
-use sqlparser::tokenizer::Location;
 
 #[derive(Default)]
 struct Walk {
     tables: Vec<TableName>,
-    /// Where the name of each begins.
-    places: Vec<Location>,
     conditions: Vec<Condition>,
     /// Names of WITH.
     named: Vec<String>,
@@ -28,16 +25,6 @@ pub(super) fn statement(parsed: &ast::Statement) -> Statement {
     let Walk { mut tables, conditions, named, is_filtered, assigned, .. } = walk;
     tables.retain(|table| table.schema.is_some() || !named.contains(&table.name));
     Statement { verb, tables, conditions, is_filtered, assigned }
-}
-
-/// The tables of a statement without a schema, and where the name of each begins.
-pub(super) fn spans(parsed: &ast::Statement) -> Vec<(String, Location)> {
-    let mut walk = Walk::default();
-    walk.statement(parsed, 0);
-    let Walk { tables, places, named, .. } = walk;
-    let is_free = |table: &TableName| table.schema.is_none() && !named.contains(&table.name);
-    let found = tables.into_iter().zip(places).filter(|(table, _)| is_free(table));
-    found.map(|(table, at)| (table.name, at)).collect()
 }
 
 /// Names of the tables of a query.
@@ -193,8 +180,6 @@ impl Walk {
             SetExpr::Table(table) => {
                 if let Some(name) = &table.table_name {
                     let schema = table.schema_name.as_ref().map(spelled);
-                    // The parser keeps no place of it.
-                    self.places.push(Location::empty());
                     self.tables.push(TableName { schema, name: spelled(name), alias: None });
                 }
             }
@@ -273,10 +258,8 @@ impl Walk {
     }
 
     fn table(&mut self, name: &ObjectName, alias: Option<String>) {
-        let place = name.0.first().and_then(|part| part.as_ident()).map(|ident| ident.span.start);
         let mut parts = parts(name);
         if let Some(name) = parts.pop() {
-            self.places.push(place.unwrap_or(Location::empty()));
             self.tables.push(TableName { schema: parts.pop(), name, alias });
         }
     }

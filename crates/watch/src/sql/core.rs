@@ -210,8 +210,9 @@ fn processes_sql(is_ours: &str) -> Vec<String> {
     vec![
         format!("'waits', (select json_agg(w) from (select backend_type backend, state, case wait_type when '' then '{WAIT_CPU}' else wait_type end wait_type,
             case wait_type when '' then '{WAIT_CPU}' else wait_event end wait_event, query_id::text query_id, sampled,
-            case when sampled is not null then (select datname from pg_catalog.pg_database where oid = datid) end \"database\", count(*) sessions
-          from a where backend_type is not null and state <> 'idle' and wait_type <> 'Activity' group by 1, 2, 3, 4, 5, 6, 7) w)"),
+            case when sampled is not null then (select datname from pg_catalog.pg_database where oid = datid) end \"database\",
+            case when sampled is not null then pg_catalog.pg_get_userbyid(usesysid) end \"user\", count(*) sessions
+          from a where backend_type is not null and state <> 'idle' and wait_type <> 'Activity' group by 1, 2, 3, 4, 5, 6, 7, 8) w)"),
         format!("'counts', (select row_to_json(c) from (select count(*) filter (where client) total, count(*) filter (where client and state = 'active') active,
             count(*) filter (where client and state like 'idle in transaction%') idle_in_transaction, count(*) filter (where wait_type = 'Lock') waiting_lock,
             count(*) filter (where backend_type = 'autovacuum worker') autovacuum, count(*) filter (where backend_type is null) masked,

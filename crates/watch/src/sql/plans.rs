@@ -4,11 +4,11 @@
 //! that a parser has checked, with parameters instead of values (`EXPLAIN (GENERIC_PLAN)`, before PostgreSQL 16 PREPARE with
 //! `plan_cache_mode = force_generic_plan`). [`safety`] decides whether our role may. A plan is recorded once for each shape.
 
+mod as_role;
 mod definitions;
 mod due;
 mod inside;
 mod safety;
-mod superuser;
 mod tree;
 mod trial;
 mod types;
@@ -17,6 +17,7 @@ use super::json::{self, count, flag, list, number, text};
 use super::session::{Failed, Session};
 use super::{Link, Node, Tick};
 use crate::collect::{Batch, Collect, With};
+use as_role::Role;
 use connect::sql;
 use due::{Figures, Wanted};
 use inside::Inner;
@@ -33,16 +34,18 @@ use types::{Alone, NotPlanned, TYPES, Values, WANTS_VALUES, typed};
 const TEXT_CHARS_MAX: usize = 3_999;
 /// How long the end of a recording may plan.
 const END_MAX: Duration = Duration::from_secs(3);
+/// What opens the transaction.
+const BEGIN: &str = "begin read only";
+/// The same as another role: it takes a temporary table.
+const BEGIN_AS_ROLE: &str = "rollback; begin read write";
 /// Limits of the transaction, and what `watch` sets for itself but clients do not.
-const BEGIN: &str = "begin read only; set local statement_timeout = '2s'; set local lock_timeout = '50ms'; \
+const LIMITS: &str = "set local statement_timeout = '2s'; set local lock_timeout = '50ms'; \
     set local plan_cache_mode = 'force_generic_plan'; set local max_parallel_workers_per_gather = 2; set local jit = off";
 /// A statement that cannot be planned must not leave an error in the server's log. Only a superuser may change that for its transaction.
 const QUIET: &str = "select pg_catalog.set_config('log_min_messages', 'fatal', true) from pg_catalog.pg_roles \
     where rolname operator(pg_catalog.=) current_user and rolsuper";
 /// Where names are looked up by all statements but the one that is planned.
 const OWN_PATH: &str = "set local search_path = pg_catalog, pg_temp";
-/// The same for a statement that names all else with its schema.
-const OWN_NAMES: &str = "pg_catalog, pg_temp";
 /// `server_version_num` from which EXPLAIN has GENERIC_PLAN. An older server writes an error into its log when that is tried.
 const GENERIC_PLAN_SINCE: u64 = 160_000;
 /// From so many scans below one Append on, EXPLAIN EXECUTE shows whether partitions are left out when it runs.
@@ -51,8 +54,6 @@ const PARTITIONS_MIN: u64 = 8;
 const SUMMARY_SINCE: u64 = 100_000;
 /// Planning that took longer is measured again: the first look at a table in a session reads the catalog as well.
 const PLANNING_MS_MIN: f64 = 1.0;
-/// Planning that took longer is not measured again while tables are locked for it.
-const LOCKED_MS_MAX: f64 = 50.0;
 /// Reasons that are listed.
 const REASONS_MAX: usize = 3;
 
@@ -61,7 +62,7 @@ const REASONS_MAX: usize = 3;
 pub(super) struct Plans {
     /// By database and id.
     totals: HashMap<(String, String), Figures>,
-    texts: HashMap<String, String>,
+    texts: HashMap<String, Known>,
     /// Of statements that are known only from the sessions that were seen at work with them: the database.
     sampled: HashMap<String, String>,
     /// The time of the last sample of the statements.
@@ -83,8 +84,13 @@ pub(super) struct Plans {
 pub struct Planning {
     /// EXPLAIN is also run with other settings.
     pub tries_settings: bool,
-    /// A superuser also plans where other roles can log in, as [`superuser`] does.
-    pub trusts_roles: bool,
+}
+
+/// A statement's text, and the role that ran it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+struct Known {
+    text: String,
+    user: String,
 }
 
 /// A plan that was made.
@@ -133,20 +139,19 @@ impl Node {
             if begun.elapsed() > END_MAX {
                 break;
             }
-            let text = self.plans.texts.get(&wanted.query_id).cloned().unwrap_or_default();
-            self.record_named(tick, (&wanted.query_id, &text), batch)?;
+            let known = self.plans.texts.get(&wanted.query_id).cloned().unwrap_or_default();
+            self.record_named(tick, (&wanted.query_id, &known.text), batch)?;
             let Link::Up(up) = &mut self.link else { return Ok(()) };
             let before = self.plans.seen.get(&wanted.query_id).cloned().flatten().map(|seen| seen.hash);
             let within = self.plans.inner.get(&wanted.query_id).map_or(&[][..], Vec::as_slice);
-            up.session.trusts_roles = self.plans.planning.trusts_roles;
-            match inside::look(&mut up.session, &wanted, &text, within) {
+            match inside::look(&mut up.session, &wanted, &known, within) {
                 Ok(looked) => {
-                    let text = if looked.plan.inner.is_empty() { &text } else { &looked.plan.inner.clone() };
+                    let known = known.or_inside(&looked.plan.inner);
                     let seen = Seen { hash: looked.plan.hash.clone(), mean_ms: wanted.mean_ms };
                     self.plans.seen.insert(wanted.query_id.clone(), Some(seen));
                     if before.as_deref() != Some(looked.plan.hash.as_str()) {
-                        let trials =
-                            trial::all(&mut up.session, &looked, text, self.plans.planning.tries_settings)?;
+                        let tries_settings = self.plans.planning.tries_settings;
+                        let trials = trial::all(&mut up.session, &looked, &known, tries_settings)?;
                         self.record(tick, looked, before, trials, batch);
                     }
                 }
@@ -251,15 +256,15 @@ struct Open {
     plain: String,
     path: String,
     names: Value,
-    /// As a superuser where other roles can log in.
-    is_beside_others: bool,
+    /// The role that plans, if it is not ours.
+    role: Option<Role>,
 }
 
 /// Plans a statement, and leaves nothing behind. An engine that cannot plan for unknown values gets some.
-fn look(session: &mut Session, wanted: &Wanted, text: &str) -> Result<Looked, NotPlanned> {
-    match look_with(session, wanted, text, Values::Unknown) {
+fn look(session: &mut Session, wanted: &Wanted, known: &Known) -> Result<Looked, NotPlanned> {
+    match look_with(session, wanted, known, Values::Unknown) {
         Err(NotPlanned::Why(why)) if why.contains(WANTS_VALUES) => {
-            look_with(session, wanted, text, Values::Any)
+            look_with(session, wanted, known, Values::Any)
         }
         looked => looked,
     }
@@ -268,10 +273,10 @@ fn look(session: &mut Session, wanted: &Wanted, text: &str) -> Result<Looked, No
 fn look_with(
     session: &mut Session,
     wanted: &Wanted,
-    text: &str,
+    known: &Known,
     values: Values,
 ) -> Result<Looked, NotPlanned> {
-    within(session, text, |session, open| {
+    within(session, known, |session, open| {
         if open.names["database"] != wanted.database.as_str() {
             return Err(NotPlanned::Why(format!(
                 "it runs in database {}, which is not watched",
@@ -285,17 +290,17 @@ fn look_with(
 /// Checks a text and opens the transaction for it; ends it, whatever happens inside.
 fn within<T>(
     session: &mut Session,
-    text: &str,
+    known: &Known,
     mut work: impl FnMut(&mut Session, &Open) -> Result<T, NotPlanned>,
 ) -> Result<T, NotPlanned> {
     let (mut first, mut tried) = (None, vec![]);
     for kind in TYPES {
         // Without such parameters another type changes nothing.
-        let text_as = statement::plannable(text).map(|plain| typed(&plain, kind)).unwrap_or_default();
+        let text_as = statement::plannable(&known.text).map(|plain| typed(&plain, kind)).unwrap_or_default();
         if tried.contains(&text_as) {
             continue;
         }
-        let result = within_as(session, text, kind, &mut work);
+        let result = within_as(session, known, kind, &mut work);
         let Err(NotPlanned::Type(_)) = &result else { return result };
         first.get_or_insert(result);
         tried.push(text_as);
@@ -305,7 +310,7 @@ fn within<T>(
 
 fn within_as<T>(
     session: &mut Session,
-    text: &str,
+    Known { text, user }: &Known,
     kind: (Alone, &str),
     work: &mut impl FnMut(&mut Session, &Open) -> Result<T, NotPlanned>,
 ) -> Result<T, NotPlanned> {
@@ -323,44 +328,39 @@ fn within_as<T>(
     let parsed = statement::parse(&plain).map_err(|error| why(error.to_string()))?;
     let tables: Vec<String> =
         parsed.tables.into_iter().filter(|table| table.schema.is_none()).map(|table| table.name).collect();
-    session.plain(&format!("{BEGIN}; {QUIET}"))?;
-    let mut is_prepared = false;
+    session.plain(&format!("{BEGIN}; {LIMITS}; {QUIET}"))?;
+    let mut at_end = String::from("rollback");
     let mut inside = |session: &mut Session| {
-        let names = session.query(&safety::of_names(), &[&statement::names(&plain), &tables])?;
+        let names = session.query(&safety::of_names(), &[&statement::names(&plain), &tables, user])?;
         if !plain.is_ascii() && json::text(&names, "encoding") != "UTF8" {
             return Err(why("a name has letters that this encoding may fold in its own way".to_string()));
         }
-        let schemas = safety::schemas(&names, &tables, session.trusts_roles).map_err(why)?;
-        let locked = match names["other"].is_string() {
-            true => Some(superuser::lock(session, &plain, &names)?),
-            false => None,
-        };
-        let (plain, path) = match &locked {
-            Some(locked) => (locked.whole.clone(), OWN_NAMES.to_string()),
-            None => {
-                let path = [&["pg_catalog".to_string()], schemas.as_slice(), &["pg_temp".to_string()]];
-                (plain.clone(), path.concat().join(", "))
-            }
-        };
-        let open = Open { plain, path, names, is_beside_others: locked.is_some() };
+        let role = as_role::of(&names).map_err(why)?;
+        let is_sieved = role.as_ref().is_none_or(|role| role.is_sieved);
+        if is_sieved {
+            safety::check_names(&names).map_err(why)?;
+        }
+        let first = role.as_ref().map_or(&[][..], |role| role.schemas.as_slice());
+        let schemas = safety::schemas(&names, &tables, first).map_err(why)?;
+        let path = [&["pg_catalog".to_string()], schemas.as_slice(), &["pg_temp".to_string()]];
+        if role.is_some() {
+            session.plain(&format!("{BEGIN_AS_ROLE}; {LIMITS}; {QUIET}; {}", as_role::QUIET))?;
+            at_end = format!("{at_end}; {}", as_role::LEFT);
+        }
+        let open = Open { plain: plain.clone(), path: path.concat().join(", "), names, role };
         // The text has no semicolon, no literal and no comment: it cannot end here and go on as another statement.
         session.plain(&format!(
             "set local search_path = {}; prepare pgfathom_plan as {}; {OWN_PATH}",
             open.path, open.plain
         ))?;
-        is_prepared = true;
-        match &locked {
-            Some(locked) => superuser::check_locked(session, locked)?,
-            None => safety::check_tables(&session.query(&safety::of_tables(), &[])?).map_err(why)?,
-        }
+        at_end = format!("{at_end}; deallocate pgfathom_plan");
+        safety::check_tables(&session.query(&safety::of_tables(), &[])?, is_sieved).map_err(why)?;
         work(session, &open)
     };
     let result = inside(session);
-    if matches!(result, Err(NotPlanned::Gone(_))) {
-        return result;
+    if !matches!(result, Err(NotPlanned::Gone(_))) {
+        session.plain(&at_end)?;
     }
-    let end = if is_prepared { "rollback; deallocate pgfathom_plan" } else { "rollback" };
-    session.plain(end)?;
     result
 }
 
@@ -373,19 +373,15 @@ fn planned(
     let version = count(&open.names, "version_num").unwrap_or(0);
     let summary = if version >= SUMMARY_SINCE { "summary, " } else { "" };
     let command = match version >= GENERIC_PLAN_SINCE {
-        _ if values == Values::Any && open.is_beside_others => {
-            return Err(NotPlanned::Why("a superuser plans nothing with values".to_string()));
-        }
         _ if values == Values::Any => types::with_any_values(session)?,
         true => format!("explain ({summary}generic_plan, verbose, format json) {}", open.plain),
         false => executed(open, summary),
     };
     let explained = explain(session, open, &command)?;
     let mut planning_ms = planning_of(&explained);
-    // What is locked for it is not locked for long.
-    let may_repeat = |ms: f64| ms >= PLANNING_MS_MIN && (!open.is_beside_others || ms < LOCKED_MS_MAX);
-    if planning_ms.is_some_and(may_repeat) {
-        let again = explain(session, open, &format!("discard plans; {command}"))?;
+    if planning_ms.is_some_and(|ms| ms >= PLANNING_MS_MIN) {
+        session.plain("discard plans")?;
+        let again = explain(session, open, &command)?;
         planning_ms = planning_of(&again).or(planning_ms);
     }
     let (mut nodes, count_of_nodes) = tree::nodes(&explained);
@@ -448,9 +444,27 @@ fn executed(open: &Open, more: &str) -> String {
 }
 
 /// The plan that a command returns, with the names of the statement looked up in its schemas.
-fn explain(session: &mut Session, open: &Open, command: &str) -> Result<Value, Failed> {
-    let rows = session.plain(&format!("set local search_path = {}; {command}; {OWN_PATH}", open.path))?;
-    Ok(serde_json::from_str(&rows.concat()).unwrap_or(Value::Null))
+fn explain(session: &mut Session, open: &Open, command: &str) -> Result<Value, NotPlanned> {
+    let plan = answers(session, open, &[command.to_string()])?.concat();
+    Ok(serde_json::from_str(&plan).unwrap_or(Value::Null))
+}
+
+/// The first value that each command returns, run by the role that plans.
+fn answers(session: &mut Session, open: &Open, commands: &[String]) -> Result<Vec<String>, NotPlanned> {
+    match &open.role {
+        Some(role) => as_role::run(session, role, &open.path, commands),
+        None => {
+            let all = commands.join("; ");
+            Ok(session.plain(&format!("set local search_path = {}; {all}; {OWN_PATH}", open.path))?)
+        }
+    }
+}
+
+impl Known {
+    /// The text that was planned: the statement's own, or that of one inside of its functions.
+    fn or_inside(self, inner: &str) -> Known {
+        if inner.is_empty() { self } else { Known { text: inner.to_string(), ..self } }
+    }
 }
 
 #[cfg(test)]

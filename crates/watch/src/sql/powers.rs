@@ -26,16 +26,11 @@ pub(super) const OTHERS: &str = "others as materialized (select r.rolname from p
 pub(super) const READS_ALL: &str = "exists (select from pg_catalog.pg_roles r where r.rolname = 'pg_read_all_data' and pg_catalog.pg_has_role(r.oid, \
     'member'))";
 
-/// Whether the server's own lock tables are all that a lock reaches: we are a superuser on a primary, and it has none of the signs of an engine that may send
-/// locks to its other nodes. A lock that waits for `deadlock_timeout` cancels an autovacuum, so that time must be longer than ours.
-pub(super) fn may_lock() -> String {
+/// Whether the server may be one of an engine that sends definitions of tables to its other nodes.
+pub(super) fn is_engine() -> String {
     let signs = engines::engine::signs();
-    // Replication of rows sends no locks.
+    // Replication of rows sends no definitions.
     let engines = signs.iter().filter(|sign| sign.replication.is_none());
     let signs: Vec<&str> = engines.map(|sign| sign.sql).collect();
-    format!(
-        "(select pg_catalog.bool_and(rolsuper) from pg_catalog.pg_roles where rolname in (current_user, session_user)) and not pg_catalog.pg_is_in_recovery()
-    and (select setting::int > 100 from pg_catalog.pg_settings where name = 'deadlock_timeout') and not ({})",
-        signs.join(" or ")
-    )
+    format!("({})", signs.join(" or "))
 }

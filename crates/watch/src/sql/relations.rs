@@ -351,15 +351,15 @@ pub(crate) fn texts(probe: &Probe) -> String {
     let commas = match column(&probe.activity_columns, "query_id", "") {
         "" => String::new(),
         query_id => format!(
-            ", case when min(s.query) like '%/*, ... */%' then (select max(pg_catalog.length(a.query) - pg_catalog.length(pg_catalog.replace(a.query, ',', '')))
+            ", case when s.query like '%/*, ... */%' then (select max(pg_catalog.length(a.query) - pg_catalog.length(pg_catalog.replace(a.query, ',', '')))
                from {} a where a.{query_id} = s.queryid) end commas",
             probe.activity
         ),
     };
     format!(
-        "select json_build_object('texts', (select json_agg(r) from (select s.queryid::text query_id, min(pg_catalog.left(s.query, {TEXT_CHARS})) as \
-         text{commas}
-           from {} s where s.queryid = any($1::bigint[]) group by s.queryid) r))::text",
+        "select json_build_object('texts', (select json_agg(r) from (select distinct on (s.queryid) s.queryid::text query_id,
+           pg_catalog.left(s.query, {TEXT_CHARS}) as text, pg_catalog.pg_get_userbyid(s.userid)::text \"user\"{commas}
+           from {} s where s.queryid = any($1::bigint[]) order by s.queryid, s.query is null, s.calls desc, s.userid) r))::text",
         probe.statements.sql.replace("(false)", "(true)")
     )
 }
@@ -368,8 +368,8 @@ pub(crate) fn texts(probe: &Probe) -> String {
 pub(crate) fn running_texts(probe: &Probe) -> String {
     let query_id = column(&probe.activity_columns, "query_id", "null::bigint");
     format!(
-        "select json_build_object('texts', (select json_agg(r) from (select {query_id}::text query_id, (array_agg(query))[1] as text
-           from {} where {query_id} = any($1::bigint[]) group by 1) r))::text",
+        "select json_build_object('texts', (select json_agg(r) from (select distinct on ({query_id}) {query_id}::text query_id, query as text,
+             pg_catalog.pg_get_userbyid(usesysid)::text \"user\" from {} where {query_id} = any($1::bigint[]) order by {query_id}, query is null) r))::text",
         probe.activity
     )
 }
@@ -384,7 +384,7 @@ pub(crate) fn texts_answer(
 ) {
     for row in list(answer, "texts") {
         let (id, words) = (text(row, "query_id"), text(row, "text"));
-        let event = sampled::text_event(node, t_us, &id, words);
+        let event = sampled::text_event(node, t_us, &id, words).with("user", text(row, "user"));
         batch.event(match count(row, "commas") {
             Some(commas) => event.with("commas", commas),
             None => event,

@@ -59,7 +59,8 @@ pub(crate) fn waits(
             }
             if texts.len() < SAMPLED_MAX && texts.insert(query_id.clone()) {
                 let event = text_event(seen.node, seen.t_us, &query_id, words);
-                batch.event(event.with("database", word(wait, "database")).with("from", "sessions"));
+                let event = event.with("user", word(wait, "user")).with("database", word(wait, "database"));
+                batch.event(event.with("from", "sessions"));
             }
         }
         *groups.entry([backend, of_session, wait_type, wait_event, query_id]).or_default() += sessions;

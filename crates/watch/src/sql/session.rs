@@ -104,8 +104,6 @@ pub struct Session {
     can_materialize: bool,
     prepared: HashMap<String, postgres::Statement>,
     queries: u64,
-    /// See [`super::Planning`].
-    pub(super) trusts_roles: bool,
     /// Time spent waiting for answers.
     waited_us: u64,
     /// The parts of both that were already reported.
@@ -139,7 +137,6 @@ impl Session {
             can_materialize: true,
             prepared: HashMap::new(),
             queries: 0,
-            trusts_roles: false,
             waited_us: 0,
             server_text: (0, 0),
         };
@@ -149,10 +146,13 @@ impl Session {
         }
         // Without it (15 and later) a cached value would be returned instead of the current statistic. It cannot be a startup
         // option, because older servers would refuse the connection.
-        // The owner of the database may have set limits that would end our session between two looks, or at an error.
+        // The owner of the database may have set limits that would end our session between two looks, or at an error. A server process that computes for us
+        // ends soon after our connection is gone.
         session.client.batch_execute(
-            "select pg_catalog.set_config(name, case name when 'stats_fetch_consistency' then 'none' when 'exit_on_error' then 'off' else '0' end, false)
-              from pg_catalog.pg_settings where name in ('stats_fetch_consistency', 'idle_session_timeout', 'transaction_timeout', 'exit_on_error')",
+            "select pg_catalog.set_config(name, case name when 'stats_fetch_consistency' then 'none' when 'exit_on_error' then 'off'
+                when 'client_connection_check_interval' then '1000' else '0' end, false)
+              from pg_catalog.pg_settings where name in ('stats_fetch_consistency', 'idle_session_timeout', 'transaction_timeout', 'exit_on_error',
+                'client_connection_check_interval')",
         )?;
         session.versioned()
     }

@@ -1,147 +1,228 @@
-//! What a superuser plans where other roles can log in, and what not.
+//! How a superuser plans where other roles can log in: as the role that ran a statement, whose code gets no more rights.
 
 use super::plans::{PRELOAD, ROLE, end, nodes};
-use super::watched::{NODE, Watch, client, client_of, on_each};
+use super::watched::{Watch, client, client_of, on_each};
 use lab::throwaway::Throwaway;
 
-/// A watch of a superuser that trusts the roles, after its first tick.
+/// A watch of a superuser, after its first tick.
 fn watched(server: &Throwaway) -> Watch {
     let mut watch = Watch::of(&server.spec());
-    let planning = watch::Planning { trusts_roles: true, ..watch::Planning::default() };
-    watch.node =
-        watch::Node::new(NODE, &server.spec(), std::sync::Arc::clone(&watch.board)).planning(planning);
     watch.tick();
     watch
 }
 
-/// Statements of an application's role, watched by a superuser: most are planned although others can log in.
+/// The tables of the plans of a text that a session runs.
+fn planned(server: &Throwaway, session: &mut postgres::Client, text: &str) -> (Vec<String>, String) {
+    let mut watch = watched(server);
+    for _ in 0..60 {
+        session.batch_execute(text).expect("it runs");
+    }
+    watch.skip(std::time::Duration::from_secs(10));
+    watch.tick();
+    end(&mut watch);
+    client(server, "reset").batch_execute("select pg_stat_statements_reset()").expect("it runs");
+    let tables = nodes(&watch).iter().map(|node| node.relation.clone()).collect();
+    (tables, watch.why_missing("plans"))
+}
+
+/// Whatever is left of planning: locks, temporary tables, indexes, settings of the session.
+const LEFT: &str = "select count(*)::int8 + (select count(*) from pg_class where relname ~ 'pgfathom')
+     + (select count(*) from pg_proc where proname ~ 'pgfathom')
+   from pg_locks l join pg_stat_activity a using (pid) where a.application_name = 'pgfathom watch'";
+
+fn left(setup: &mut postgres::Client) -> i64 {
+    setup.query_one(LEFT, &[]).expect("it runs").get(0)
+}
+
+/// Statements of an application's role, watched by a superuser.
 #[test]
-fn a_superuser_plans_what_is_harmless_beside_other_roles() {
+fn a_superuser_plans_as_the_role_that_ran_a_statement() {
     on_each(&[PRELOAD], |server| {
         let mut setup = client(server, "setup");
         setup
             .batch_execute(
-                "create extension pg_stat_statements; create role shop login; create schema shop authorization shop; alter role shop set search_path = shop",
+                "create extension pg_stat_statements; create role \"The Shop\" login; create schema shop authorization \"The Shop\"; \
+                 alter role \"The Shop\" set search_path = shop, public; create schema other; create table other.orders (id int)",
             )
             .unwrap();
-        let mut shop = client_of(server, "shop", "shop");
+        let mut shop = client_of(server, "shop", "The Shop");
         shop.batch_execute(
-            "create type state as enum ('new', 'paid'); \
-             create table orders (id bigint primary key, email text, state state default 'new', total numeric check (total >= 0), at timestamptz default now()); \
+            "create type state as enum ('new', 'paid'); create domain amount as numeric check (value >= 0); \
+             create function shop.vip(text) returns boolean language plpgsql immutable as 'begin return $1 = ''U5@X''; end'; \
+             create table orders (id bigint primary key, email text, state state default 'new', total amount, at timestamptz default now()); \
              create index on orders (lower(email)) where state = 'paid'; \
              create table \"Lines\" (order_id bigint, item text, at date) partition by range (at); \
              create table lines_1 partition of \"Lines\" for values from ('2026-01-01') to ('2026-07-01'); \
              create table lines_2 partition of \"Lines\" for values from ('2026-07-01') to ('2027-01-01'); \
              create view paid as select id, email, rank() over (partition by email order by at) n from orders where state = 'paid'; \
+             create view best as select * from paid where n = 1; \
              insert into orders select g, 'u' || g || '@x', 'paid', g, now() from generate_series(1, 20000) g; \
-             insert into \"Lines\" select g, 'i' || g % 100, date '2026-01-01' + g % 300 from generate_series(1, 20000) g; analyze",
+             insert into \"Lines\" select g, 'i' || g % 100, date '2026-01-01' + g % 300 from generate_series(1, 20000) g; analyze; \
+             alter table \"Lines\" enable row level security; create policy mine on \"Lines\" using (item <> current_user); \
+             alter table \"Lines\" force row level security",
         )
         .unwrap();
         let texts = [
             ("select count(*) from orders where upper(email) = 'U5@X'", "shop.orders"),
+            ("select count(*) from orders where shop.vip(upper(email))", "shop.orders"),
             (
                 "select o.id, count(*) from orders o join \"Lines\" l on l.order_id = o.id where o.total > 19000 group by 1 limit 3",
                 "shop.lines_2",
             ),
-            (
-                "with x as (select item, sum(order_id) n from shop.\"Lines\" where order_id > 7 group by item) select * from x where n > 5",
-                "shop.lines_1",
-            ),
             ("update orders set total = total + 1 where email = 'none'", "shop.orders"),
-            ("select n from paid where id = 5 and email > 'u1'", "shop.orders"),
+            (
+                "insert into orders (id, email) select id + 1000000, email from orders where email = 'none'",
+                "shop.orders",
+            ),
+            ("select n from best where id = 5 and email > 'u1'", "shop.orders"),
         ];
         for (text, table) in texts {
-            let mut watch = watched(server);
-            for _ in 0..60 {
-                shop.batch_execute(text).unwrap();
-            }
-            watch.skip(std::time::Duration::from_secs(10));
-            watch.tick();
-            end(&mut watch);
-            let planned: Vec<String> = nodes(&watch).iter().map(|node| node.relation.clone()).collect();
-            assert!(
-                planned.iter().any(|planned| planned == table),
-                "{text}: {planned:?} {}",
-                watch.why_missing("plans")
-            );
-            setup.batch_execute("select pg_stat_statements_reset()").unwrap();
+            let (tables, why) = planned(server, &mut shop, text);
+            assert!(tables.iter().any(|planned| planned == table), "{text}: {tables:?} {why}");
+            assert_eq!(left(&mut setup), 0, "{text}");
         }
-        // Nothing of it stays locked.
-        let locks = "select count(*) from pg_locks l join pg_class c on c.oid = l.relation where c.relname in ('orders', 'pg_namespace') and l.pid <> pg_backend_pid()";
-        assert_eq!(setup.query_one(locks, &[]).unwrap().get::<_, i64>(0), 0);
+        // With the policies that apply to that role.
+        let mut watch = watched(server);
+        for _ in 0..60 {
+            shop.batch_execute("select count(*) from shop.\"Lines\" where order_id > 7").unwrap();
+        }
+        watch.skip(std::time::Duration::from_secs(10));
+        watch.tick();
+        end(&mut watch);
+        assert!(nodes(&watch).iter().any(|node| node.filter.contains("CURRENT_USER")), "{:?}", nodes(&watch));
     });
 }
 
-/// What a role can prepare so that its code runs when a superuser plans one of these statements without checks.
+/// Statements of a superuser beside other roles, over tables of superusers: planned as a role that reads, where there is one.
 #[test]
-fn a_superuser_plans_nothing_that_leads_to_code_of_others() {
+fn what_a_superuser_ran_is_planned_as_a_role_that_reads() {
+    on_each(&[PRELOAD], |server| {
+        let mut setup = client(server, "setup");
+        setup.batch_execute("create extension pg_stat_statements").unwrap();
+        setup.batch_execute(ROLE).unwrap();
+        setup
+            .batch_execute(
+                "create table stock (id int, place text); insert into stock select g, g from generate_series(1, 20000) g; analyze stock; \
+                 create table mallory.bait (id int); alter table mallory.bait owner to mallory",
+            )
+            .unwrap();
+        let version = setup.query_one("select current_setting('server_version_num')::int", &[]).unwrap();
+        let has_reader = version.get::<_, i32>(0) >= 140_000;
+        let (tables, why) = planned(server, &mut setup, "select count(*) from stock where place = '7'");
+        assert_eq!(tables.iter().any(|table| table == "public.stock"), has_reader, "{tables:?} {why}");
+        assert_eq!(left(&mut setup), 0);
+    });
+}
+
+/// What a role can prepare so that its code runs when one of its statements is planned, and what that code tries.
+#[test]
+fn code_of_others_gets_no_rights_from_a_superuser_that_plans() {
     on_each(&[PRELOAD], |server| {
         let mut setup = client(server, "setup");
         setup.batch_execute("create extension pg_stat_statements").unwrap();
         setup.batch_execute(ROLE).unwrap();
         let mut mallory = client_of(server, "mallory", "mallory");
-        mallory
-            .batch_execute(
-                "set search_path = mallory; create function mallory.evil(int) returns int language plpgsql immutable as \
-                   'begin perform pg_catalog.pg_advisory_lock_shared(4711); return 1; end'",
-            )
-            .unwrap();
-        mallory
-            .batch_execute(
-                "create type pair as (a int, b int); \
-                 create function made(int) returns pair language plpgsql immutable as 'begin perform mallory.evil($1); return null; end'; \
-                 create cast (int as pair) with function made(int); \
-                 create function yes(int, float8) returns boolean language plpgsql immutable as 'begin perform mallory.evil($1); return true; end'; \
-                 create operator = (leftarg = int, rightarg = float8, function = yes); \
-                 create function ln(int) returns float8 language plpgsql immutable as 'begin perform mallory.evil($1); return 1; end'; \
-                 create domain bad as int check (mallory.evil(value) > 0); \
-                 create table plain (id int, pi int); insert into plain select g, g from generate_series(1, 20000) g; \
-                 create type kind as enum ('a'); create function written(kind) returns text language plpgsql immutable as 'begin perform mallory.evil(1); return null; end'; \
-                 create cast (kind as text) with function written(kind); \
-                 create domain defaulting as int default mallory.evil(1); create table kept (id int, v defaulting); insert into kept select g, 1 from generate_series(1, 20000) g; \
-                 create table checked (id int check (mallory.evil(1) > 0)); insert into checked select generate_series(1, 20000); \
-                 create table defaulted (id int, v int default mallory.evil(1)); insert into defaulted select generate_series(1, 20000); \
-                 create table indexed (id int); insert into indexed select generate_series(1, 20000); \
-                 create index on indexed (id) where mallory.evil(1) > 0; \
-                 create table parts (id int) partition by range ((id + mallory.evil(1))); \
-                 create table part partition of parts for values from (0) to (1000000); insert into parts select generate_series(1, 20000); \
-                 create table counted (id int); insert into counted select generate_series(1, 20000); \
-                 create view seen as select id, mallory.evil(1) v from plain; \
-                 create view dumped as select id, table_to_xml('mallory.seen', true, true, '')::text v from plain; \
-                 create table ruled (id int); create rule r as on insert to ruled do also select mallory.evil(1)",
-            )
-            .unwrap();
-        let texts = [
-            "select count(*) from plain where id = ln(length(current_user)) and pi > 3",
-            "select count(*) from plain where 3::int = 3::float8 and pi > 3",
-            "select count(*) from plain where (length(current_user)::mallory.pair) is null and pi > 3",
-            "select count(*) from plain where id = length(current_user)::mallory.bad and pi > 3",
-            "select count(*) from plain where id = cast(length(current_user) as mallory.bad) and pi > 3",
-            "select count(*) from plain where 3 operator(mallory.=) 3::float8 and pi > 3",
-            "select count(*) from checked where id > 3",
-            "select count(*) from indexed where id > 3",
-            "select count(*) from parts where id > 3",
-            "select count(*) from seen where id > 3",
-            "select count(*) from dumped where id > 19990",
-            "insert into defaulted (id) select id from plain where pi > 3",
-            "insert into kept (id) select id from plain where pi > 3",
-            "update kept set v = default where id > 19990",
-            "select count(*) from plain where (case when length(current_user) > 3 then null::mallory.kind end)::text is null and id > 3",
-        ];
-        let held = "select count(*) from pg_locks l join pg_stat_activity a using (pid) where l.locktype = 'advisory' and a.application_name = 'pgfathom watch'";
-        for text in texts {
+        mallory.batch_execute(TRIES).unwrap();
+        mallory.batch_execute(TRAPS).unwrap();
+        let value = |setup: &mut postgres::Client, sequence: &str| -> i64 {
+            setup.query_one(&format!("select last_value from mallory.{sequence}"), &[]).unwrap().get(0)
+        };
+        for text in BAIT {
+            mallory.batch_execute("select setval('mallory.ran', 1), setval('mallory.got', 100)").unwrap();
             let mut watch = watched(server);
-            for _ in 0..20 {
+            for _ in 0..5 {
                 mallory.batch_execute(text).unwrap();
             }
+            // What the code got before is what a session of mallory gets.
+            mallory
+                .batch_execute("discard temp; select setval('mallory.ran', 1), setval('mallory.got', 100)")
+                .unwrap();
             watch.skip(std::time::Duration::from_secs(10));
             watch.tick();
-            assert_eq!(setup.query_one(held, &[]).unwrap().get::<_, i64>(0), 0, "{text}");
             end(&mut watch);
-            assert_eq!(setup.query_one(held, &[]).unwrap().get::<_, i64>(0), 0, "{text}");
-            let planned: Vec<String> = nodes(&watch).iter().map(|node| node.relation.clone()).collect();
-            assert!(planned.is_empty(), "{text}: {planned:?}");
+            assert!(
+                value(&mut setup, "ran") > 1,
+                "{text}: the code did not run: {}",
+                watch.why_missing("plans")
+            );
+            assert_eq!(value(&mut setup, "got"), 100, "{text}");
+            assert_eq!(left(&mut setup), 0, "{text}");
             setup.batch_execute("select pg_stat_statements_reset()").unwrap();
+            // The session of watch is still what it was.
+            watch.skip(std::time::Duration::from_secs(10));
+            watch.tick();
+        }
+        let powers = "select count(*) from pg_roles where rolsuper and rolname = 'mallory'";
+        assert_eq!(setup.query_one(powers, &[]).unwrap().get::<_, i64>(0), 0);
+        // The same as a superuser: its statements are not planned.
+        for text in BAIT {
+            let mut watch = watched(server);
+            setup.batch_execute("set search_path = mallory").unwrap();
+            for _ in 0..20 {
+                setup.batch_execute(text).unwrap();
+            }
+            mallory.batch_execute("select setval('mallory.ran', 1)").unwrap();
+            watch.skip(std::time::Duration::from_secs(10));
+            watch.tick();
+            end(&mut watch);
+            assert_eq!(value(&mut setup, "ran"), 1, "{text}");
+            setup.batch_execute("reset search_path; select pg_stat_statements_reset()").unwrap();
         }
     });
 }
+
+/// Counts its runs, and what of all that a plain role must not do it could do, in sequences: those keep what a rollback undoes.
+const TRIES: &str = r#"
+create sequence mallory.ran; create sequence mallory.got minvalue 100;
+create function mallory.try() returns int language plpgsql volatile as $$
+declare command text; n int := 0;
+begin
+  perform nextval('mallory.ran');
+  if current_user <> 'mallory' then return 1; end if;
+  foreach command in array array['reset role', 'set role none', 'set role postgres', 'set local role postgres', 'reset session authorization',
+    'set session authorization default', 'set session authorization postgres', 'alter role mallory superuser', 'create role eve superuser',
+    'copy (select 1) to program ''true''', 'select pg_read_file(''PG_VERSION'')', 'create temporary table trap (n int)', 'prepare trap as select 1',
+    'deallocate all', 'deallocate pgfathom_plan', 'discard all', 'listen trap', 'alter system set work_mem = ''1MB''',
+    'set session_replication_role = origin', 'set log_min_messages = debug5', 'declare trap cursor with hold for select 1',
+    'select set_config(''role'', ''postgres'', false)', 'select set_config(''session_authorization'', ''postgres'', false)',
+    'create function pg_temp.trap() returns int language sql as ''select 1''', 'alter index pg_temp.pgfathom_plan_index rename to trap',
+    'select 1 from pg_authid', 'commit', 'savepoint trap', 'rollback to savepoint pgfathom_plan', 'release savepoint pgfathom_plan',
+    'alter function pg_temp.pgfathom_explains() owner to mallory',
+    'create or replace function pg_temp.pgfathom_explains() returns int language sql as ''select 1''']
+  loop
+    n := n + 1;
+    begin
+      execute command;
+      if current_user <> 'mallory' then perform setval('mallory.got', 200 + n); end if;
+      -- What it may do as the owner of the temporary table, and what changes nothing, is undone.
+      if command !~ 'role none|reset role|rename to trap|pg_temp.trap' then perform setval('mallory.got', 100 + n); end if;
+    exception when others then null;
+    end;
+  end loop;
+  perform pg_advisory_lock_shared(4711);
+  return 1;
+end $$;
+create function mallory.evil(int) returns int language plpgsql immutable as 'begin return mallory.try(); end';
+"#;
+
+/// Objects that lead to it when a statement over them is planned.
+const TRAPS: &str = "set search_path = mallory; create table many as select generate_series(1, 100000); create type pair as (a int, b int); \
+     create function made(int) returns pair language plpgsql immutable as 'begin perform mallory.evil($1); return null; end'; \
+     create cast (int as pair) with function made(int); \
+     create function yes(int, float8) returns boolean language plpgsql immutable as 'begin perform mallory.evil($1); return true; end'; \
+     create operator = (leftarg = int, rightarg = float8, function = yes); \
+     create table plain (id int, pi int); insert into plain select g, g from generate_series(1, 10) g; \
+     create domain defaulting as int default mallory.evil(1); create table kept (id int, v defaulting); insert into kept select g, 1 from generate_series(1, 20) g; \
+     create table indexed (id int); insert into indexed select generate_series(1, 20); \
+     create index on indexed (id) where mallory.evil(1) > 0; \
+     create view seen as select id, mallory.evil(1) v from plain";
+
+/// The statements.
+const BAIT: [&str; 6] = [
+    "select count(*) from mallory.plain where id = mallory.evil(length(current_user)) and pi < (select count(*) from mallory.many)",
+    "select count(*) from mallory.plain where pi()::int operator(mallory.=) pi() and pi < (select count(*) from mallory.many)",
+    "select count(*) from mallory.plain where (pi()::int::mallory.pair) is null and pi < (select count(*) from mallory.many)",
+    "select count(*) from mallory.indexed where id < (select count(*) from mallory.many)",
+    "select count(*) from mallory.seen where v > 0 and id < (select count(*) from mallory.many)",
+    "insert into mallory.kept (id) select id from mallory.plain where pi > (select count(*) - 99995 from mallory.many)",
+];

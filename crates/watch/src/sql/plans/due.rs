@@ -1,6 +1,6 @@
 //! Which statements are worth a plan: those that take the most of the time, and each once until something changes.
 
-use super::Plans;
+use super::{Known, Plans};
 use crate::collect::Batch;
 use record::event;
 use record::watched::{Sampled, WAIT_CPU, Wait};
@@ -92,7 +92,7 @@ impl Plans {
             let word =
                 |name: &str| event.more.get(name).and_then(Value::as_str).unwrap_or_default().to_string();
             if self.texts.len() < TEXTS_MAX {
-                self.texts.insert(word("query_id"), word("text"));
+                self.texts.insert(word("query_id"), Known { text: word("text"), user: word("user") });
                 if event.more.contains_key("database") {
                     self.sampled.insert(word("query_id"), word("database"));
                 }

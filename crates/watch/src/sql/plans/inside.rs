@@ -1,7 +1,9 @@
 //! What no plan shows of a statement: the users' functions that it calls, with the plan of a statement inside of them that costs most, and what is unusual
 //! about its tables and views (rules, triggers, policies, options, statistics that are switched off, ...).
 
-use super::{Batch, Collect, Failed, Link, Looked, Node, NotPlanned, Session, Tick, Wanted, list, text};
+use super::{
+    Batch, Collect, Failed, Known, Link, Looked, Node, NotPlanned, Session, Tick, Wanted, list, text,
+};
 use crate::sql::facts::OWN_SETTINGS;
 use connect::sql::literal;
 use record::statement;
@@ -57,10 +59,10 @@ fn question(names: &[String]) -> String {
 pub(super) fn look(
     session: &mut Session,
     wanted: &Wanted,
-    text: &str,
+    known: &Known,
     inner: &[Inner],
 ) -> Result<Looked, NotPlanned> {
-    let mut outer = super::look(session, wanted, text);
+    let mut outer = super::look(session, wanted, known);
     if let Err(NotPlanned::Gone(_)) = outer {
         return outer;
     }
@@ -69,7 +71,7 @@ pub(super) fn look(
     let reads = outer.as_ref().is_ok_and(|looked| looked.nodes.iter().any(|node| !node.table.is_empty()));
     let least = if reads { COSTLIER_TIMES * outer.as_ref().map_or(0.0, cost).max(1.0) } else { 0.0 };
     for Inner { function, text } in inner.iter().take(INNER_MAX) {
-        match super::look(session, wanted, text) {
+        match super::look(session, wanted, &known.clone().or_inside(text)) {
             Ok(mut found) if cost(&found) >= least.max(outer.as_ref().map_or(0.0, cost)) => {
                 (found.plan.function, found.plan.inner) = (function.clone(), text.clone());
                 outer = Ok(found);

@@ -5,13 +5,12 @@
 //!
 //! That is a sieve, and a sieve has holes: an operator of a plain role over a built-in function, an object id that is computed, a body that another function
 //! is inlined into, an expression of an index that is committed between the check and the plan. What would run by one has the rights of our role. So where any
-//! other role can log in that is no superuser, a role that may do more than read plans nothing, but for what [`super::superuser`] lets a superuser plan.
+//! other role can log in that is no superuser, a role that may do more than read plans only what it has run itself, and a superuser as [`super::as_role`] does.
 //!
 //! The tables are those that the server has locked for PREPARE, which analyses a statement and does not plan it; they are not those of the parser.
 
 use crate::sql::json::{flag, list, text};
-use crate::sql::powers::{IS_POWERFUL, OTHERS, TRUSTED, may_lock};
-use record::watched::MORE_THAN_READ;
+use crate::sql::powers::{IS_POWERFUL, OTHERS, TRUSTED, is_engine};
 use serde_json::Value;
 
 /// Built-in functions that run SQL that they are given, or make values of a type that they are given by name: xml.c, tsvector_op.c, tsquery_rewrite.c, misc.c,
@@ -54,7 +53,7 @@ fn common() -> String {
 }
 
 /// Whether a stored expression calls a function of which this is true.
-pub(super) fn calls(tree: &str, is_so: &str) -> String {
+fn calls(tree: &str, is_so: &str) -> String {
     format!(
         "exists (select from pg_catalog.regexp_matches({tree}::text, ':(?:funcid|opfuncid|aggfnoid|winfnoid) ([0-9]+)', 'g') called where called[1]::oid \
             {is_so})"
@@ -66,7 +65,8 @@ fn calls_forbidden(tree: &str) -> String {
     calls(tree, "in (select oid from forbidden)")
 }
 
-/// About the names in a text: $1 all words, $2 names of tables without a schema. A type is named by its own name or, as the type of rows, by that of its table.
+/// About the names in a text: $1 all words, $2 names of tables without a schema, $3 the role that ran it.
+/// A type is named by its own name or, as the type of rows, by that of its table.
 pub(super) fn of_names() -> String {
     format!(
         "with recursive {}, {OTHERS} select json_build_object('database', current_database(), 'encoding', pg_catalog.getdatabaseencoding(),
@@ -74,7 +74,14 @@ pub(super) fn of_names() -> String {
           'version_num', pg_catalog.current_setting('server_version_num')::int,
           'jit_above_cost', (select pg_catalog.current_setting('jit_above_cost', true)::float8),
           'work_mem_kb', (select setting::bigint from pg_catalog.pg_settings where name = 'work_mem'),
-          'other', (select min(rolname::text) from others where {IS_POWERFUL}), 'may_lock', {},
+          'other', (select min(rolname::text) from others where {IS_POWERFUL}),
+          'own', $3 = session_user::text and current_user = session_user and not (select rolsuper from pg_catalog.pg_roles where rolname = session_user),
+          'super', (select pg_catalog.bool_and(rolsuper) from pg_catalog.pg_roles where rolname in (current_user, session_user)),
+          'recovery', pg_catalog.pg_is_in_recovery(), 'engine', {},
+          'event_trigger', exists (select from pg_catalog.pg_event_trigger where evtenabled in ('A', 'R')),
+          'role', (select pg_catalog.quote_ident(rolname) from pg_catalog.pg_roles where rolname::text = $3 and not rolsuper),
+          'reader', exists (select from pg_catalog.pg_roles where rolname = 'pg_read_all_data' and not rolsuper),
+          'path', {},
           'hidden', exists (select from pg_catalog.pg_operator where oprcode in (select oid from loose)
                 or oprowner not in (select oid from trusted) or oid >= 16384 and oprcode in (select oid from forbidden union all select oid from written))
             or exists (select from pg_catalog.pg_cast where castfunc in (select oid from forbidden))
@@ -101,7 +108,22 @@ pub(super) fn of_names() -> String {
              where e.extname = 'hypopg' and e.extowner in (select oid from trusted) and n.nspowner in (select oid from trusted)),
           'hypopg_there', exists (select from pg_catalog.pg_available_extensions where name = 'hypopg'))::text",
         common(),
-        may_lock()
+        is_engine(),
+        path()
+    )
+}
+
+/// The schemas in which role $3 finds names, if its sessions have not set others.
+fn path() -> String {
+    let setting = "(select pg_catalog.substr(c, 13) from pg_catalog.pg_db_role_setting s, pg_catalog.unnest(s.setconfig) c where c like 'search_path=%'
+              and s.setdatabase in (0, (select oid from pg_catalog.pg_database where datname = current_database()))
+              and s.setrole in (0, (select oid from pg_catalog.pg_roles where rolname::text = $3))
+              order by s.setrole = 0, s.setdatabase = 0 limit 1)";
+    format!(
+        "(select json_agg(pg_catalog.quote_ident(n.nspname) order by w.at) from pg_catalog.unnest(pg_catalog.string_to_array(
+              coalesce({setting}, '\"$user\", public'), ',')) with ordinality w (word, at)
+            join pg_catalog.pg_namespace n on n.nspname = case pg_catalog.btrim(w.word, ' \"') when '$user' then $3 else pg_catalog.btrim(w.word, ' \"') end
+            where n.nspname !~ '^pg_')"
     )
 }
 
@@ -161,20 +183,8 @@ pub(super) fn of_tables() -> String {
     )
 }
 
-/// The schemas in which the tables without a schema are found, or why the statement is not planned. `wanted` are these tables. `trusts_roles`: see
-/// [`super::Planning`].
-pub(super) fn schemas(answer: &Value, wanted: &[String], trusts_roles: bool) -> Result<Vec<String>, String> {
-    if flag(answer, "plans") != Some(true) {
-        return Err("the server has no plan_cache_mode (before PostgreSQL 12)".to_string());
-    }
-    let other = text(answer, "other");
-    let may_plan = other.is_empty() || trusts_roles && flag(answer, "may_lock") == Some(true);
-    if !may_plan {
-        return Err(format!(
-            "role {other} can log in and is no superuser, and {MORE_THAN_READ}: planning could run its code with our rights; watch as a role that is \
-                only in pg_monitor and pg_read_all_data, or as a superuser with --trust-roles where all roles are trusted"
-        ));
-    }
+/// Why a statement is not planned with our own rights, if so.
+pub(super) fn check_names(answer: &Value) -> Result<(), String> {
     if flag(answer, "hidden") != Some(false) {
         return Err("the database has operators, casts or types with functions of roles that are not superusers: planning could run them".to_string());
     }
@@ -203,11 +213,23 @@ pub(super) fn schemas(answer: &Value, wanted: &[String], trusts_roles: bool) -> 
             "function {written} finds its tables by the search_path, and other roles may create tables there: alter function {written} ... set search_path"
         ));
     }
-    let mut schemas: Vec<String> = vec![];
+    Ok(())
+}
+
+/// The schemas in which the tables without a schema, `wanted`, are found, behind those where names are looked up first.
+///
+/// # Errors
+/// Why they are not known.
+pub(super) fn schemas(answer: &Value, wanted: &[String], first: &[String]) -> Result<Vec<String>, String> {
+    if flag(answer, "plans") != Some(true) {
+        return Err("the server has no plan_cache_mode (before PostgreSQL 12)".to_string());
+    }
+    let mut schemas = first.to_vec();
     for name in wanted {
         let of_name = list(answer, "tables").iter().filter(|row| row[0].as_str() == Some(name));
         let found: Vec<&str> = of_name.filter_map(|row| row[1].as_str()).collect();
         match found.as_slice() {
+            found if found.iter().any(|one| first.iter().any(|schema| schema == one)) => {}
             [only] if schemas.iter().any(|schema| schema == only) => {}
             [only] => schemas.push((*only).to_string()),
             [] => return Err(format!("table {name} is not in this database, or temporary")),
@@ -222,9 +244,9 @@ pub(super) fn schemas(answer: &Value, wanted: &[String], trusts_roles: bool) -> 
     Ok(schemas)
 }
 
-/// Whether the locked tables may be planned; else why not.
-pub(super) fn check_tables(answer: &Value) -> Result<(), String> {
-    for (name, why) in [
+/// Whether the locked tables may be planned; else why not. A role that plans what it has run itself has no sieve.
+pub(super) fn check_tables(answer: &Value, is_sieved: bool) -> Result<(), String> {
+    let reasons = [
         (
             "foreign",
             "is a foreign table whose planning could query another server, or that is not of postgres_fdw",
@@ -232,13 +254,14 @@ pub(super) fn check_tables(answer: &Value) -> Result<(), String> {
         ("view", "is a view of a role that is no superuser: planning could run its functions"),
         ("rule", "has rules"),
         ("unreadable", "is not readable for our role; grant pg_read_all_data"),
-    ] {
+    ];
+    for (name, why) in reasons {
         let table = text(answer, name);
-        if !table.is_empty() {
+        if !table.is_empty() && (is_sieved || ["foreign", "rule"].contains(&name)) {
             return Err(format!("{table} {why}"));
         }
     }
-    if flag(answer, "hidden") != Some(false) {
+    if is_sieved && flag(answer, "hidden") != Some(false) {
         return Err("an index, a check, a default or a policy of its tables uses a function of a role that is no superuser".to_string());
     }
     Ok(())

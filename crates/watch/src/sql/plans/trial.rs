@@ -1,7 +1,7 @@
 //! Changes that are tried by EXPLAIN alone: an index that `hypopg` pretends to have, and on request other settings. Nothing is changed on the server: the index
 //! is in the memory of our session, the settings end with the transaction.
 
-use super::{Looked, NotPlanned, OWN_PATH, Open, executed, explain, sql, tree, within};
+use super::{Known, Looked, NotPlanned, OWN_PATH, Open, answers, executed, explain, sql, tree, within};
 use crate::sql::json::{flag, list, text};
 use crate::sql::session::{Failed, Session};
 use record::statement;
@@ -31,14 +31,14 @@ struct Proposed {
 pub(super) fn all(
     session: &mut Session,
     looked: &Looked,
-    text: &str,
+    known: &Known,
     tries_settings: bool,
 ) -> Result<Vec<WhatIf>, Failed> {
     let proposed = proposed(looked);
     if proposed.is_empty() && !tries_settings {
         return Ok(vec![]);
     }
-    let tried = within(session, text, |session, open| {
+    let tried = within(session, known, |session, open| {
         let mut lines = vec![];
         for index in &proposed {
             lines.push(try_index(session, open, looked, index)?);
@@ -104,10 +104,6 @@ fn try_index(
     index: &Proposed,
 ) -> Result<WhatIf, NotPlanned> {
     let line = line_of(looked, index);
-    if open.is_beside_others {
-        let why_not = "a superuser tries nothing where other roles can log in";
-        return Ok(WhatIf { why_not: why_not.to_string(), ..line });
-    }
     let schema = text(&open.names, "hypopg");
     if schema.is_empty() {
         let why_not = match flag(&open.names, "hypopg_there") {
@@ -121,20 +117,28 @@ fn try_index(
     }
     let command = statement::index_command(&index.relation, &index.columns, false);
     let command = sql::literal(command.trim_end_matches(';'));
-    let made = session.plain(&format!(
-        "select pg_catalog.json_build_array(indexrelid::text, indexname) from {schema}.hypopg_create_index({command})"
-    ))?;
-    let made: Value = made.first().and_then(|row| serde_json::from_str(row).ok()).unwrap_or(Value::Null);
-    let (oid, name) = (made[0].as_str().unwrap_or_default(), made[1].as_str().unwrap_or_default());
-    let explained = again(session, open)?;
-    let size = session
-        .plain(&format!("select {schema}.hypopg_relation_size({}::pg_catalog.oid)", sql::literal(oid)))?;
-    session.plain(&format!("select {schema}.hypopg_reset()"))?;
-    let (nodes, _) = tree::nodes(&explained);
+    prepare_again(session, open)?;
+    let tried = answers(
+        session,
+        open,
+        &[
+            format!("select {schema}.hypopg_reset()::pg_catalog.text"),
+            format!("select indexname from {schema}.hypopg_create_index({command}::pg_catalog.text)"),
+            executed(open, ""),
+            format!(
+                "select {schema}.hypopg_relation_size(indexrelid)::pg_catalog.text from {schema}.hypopg()"
+            ),
+            format!("select {schema}.hypopg_reset()::pg_catalog.text"),
+        ],
+    )?;
+    let [_, name, plan, bytes, _] = tried.as_slice() else {
+        return Ok(WhatIf { why_not: "hypopg returned no index".to_string(), ..line });
+    };
+    let (nodes, _) = tree::nodes(&serde_json::from_str(plan).unwrap_or(Value::Null));
     Ok(WhatIf {
         cost_after: nodes.first().and_then(|node| node.cost),
         used: Some(nodes.iter().any(|node| !name.is_empty() && node.index.contains(name))),
-        bytes: size.first().and_then(|bytes| bytes.parse().ok()),
+        bytes: bytes.parse().ok(),
         ..line
     })
 }
@@ -163,11 +167,17 @@ fn try_setting(
     })
 }
 
-/// Plans the statement anew: the server would use the plan that it has kept.
+/// Plans the statement anew.
 fn again(session: &mut Session, open: &Open) -> Result<Value, NotPlanned> {
+    prepare_again(session, open)?;
+    explain(session, open, &executed(open, ""))
+}
+
+/// Makes the server forget the plan that it has kept.
+fn prepare_again(session: &mut Session, open: &Open) -> Result<(), NotPlanned> {
     session.plain(&format!(
         "deallocate pgfathom_plan; set local search_path = {}; prepare pgfathom_plan as {}; {OWN_PATH}",
         open.path, open.plain
     ))?;
-    Ok(explain(session, open, &executed(open, ""))?)
+    Ok(())
 }

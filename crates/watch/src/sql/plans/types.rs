@@ -103,9 +103,8 @@ pub(super) fn with_any_values(session: &mut Session) -> Result<String, Failed> {
     let list: Vec<&str> =
         types.as_array().into_iter().flatten().filter_map(Value::as_str).map(any_value).collect();
     let list = if list.is_empty() { String::new() } else { format!("({})", list.join(", ")) };
-    Ok(format!(
-        "set local plan_cache_mode = 'force_custom_plan'; explain (verbose, format json) execute pgfathom_plan{list}"
-    ))
+    session.plain("set local plan_cache_mode = 'force_custom_plan'")?;
+    Ok(format!("explain (verbose, format json) execute pgfathom_plan{list}"))
 }
 
 /// A constant of a type; NULL for types whose constants have a form of their own.

@@ -1,0 +1,173 @@
+//! How a superuser plans a statement where other roles can log in: as the role that ran it, in an operation that cannot give that role more rights.
+//!
+//! Whatever planning evaluates, code of others included, runs with the rights that it had when the statement was executed. PostgreSQL does the same for a
+//! superuser who analyses or reindexes a table of another role: the expressions of an index run as the table's owner, in a security-restricted operation
+//! (`SECURITY_RESTRICTED_OPERATION` in miscadmin.h; `index_build` in index.c), which can neither change the role nor prepare or deallocate statements nor make
+//! temporary tables (guc.c, utility.c, tablecmds.c), and whose settings end with it. So we make a temporary table of one row, give it to that role, and make
+//! an index on it whose expression runs EXPLAIN. The answer is the message of an error, which undoes all of it; no other session sees any of it.
+//!
+//! The server runs EXPLAIN in volatile functions only and an index has immutable ones: so one calls the other. PREPARE, which calls no function of the
+//! statement, is ours; the plan is made when that role executes it, with the policies that apply to it.
+
+use super::NotPlanned;
+use crate::sql::json::{flag, text};
+use crate::sql::session::{Failed, Session};
+use connect::sql::literal;
+use record::watched::MORE_THAN_READ;
+use serde_json::Value;
+
+/// SQLSTATE of the error that brings the answer.
+const ANSWERED: &str = "PF001";
+/// A role that no session has: what superusers ran is planned as this one (PostgreSQL 14).
+const READER: &str = "pg_read_all_data";
+/// What the role's code can leave with our session.
+pub(super) const LEFT: &str = "select pg_catalog.pg_advisory_unlock_all()";
+
+/// The role that plans.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Role {
+    /// Quoted.
+    name: String,
+    /// The schemas in which it finds names, quoted.
+    pub(super) schemas: Vec<String>,
+    /// Whether the sieve of [`super::safety`] applies: the role did not run the statement itself.
+    pub(super) is_sieved: bool,
+}
+
+/// The role to plan as, `None` for our own, by the answer of [`super::safety::of_names`].
+///
+/// # Errors
+/// Why nothing may be planned.
+pub(super) fn of(names: &Value) -> Result<Option<Role>, String> {
+    let other = text(names, "other");
+    if other.is_empty() || flag(names, "own") == Some(true) {
+        return Ok(None);
+    }
+    let is = |name: &str| flag(names, name) == Some(true);
+    let hint = "watch as a role that is only in pg_monitor and pg_read_all_data";
+    let refused = |why: &str| {
+        Err(format!(
+            "role {other} can log in and is no superuser, and {MORE_THAN_READ}: planning could run its code with our rights; {hint}{why}"
+        ))
+    };
+    if !is("super") {
+        return refused("");
+    }
+    if is("recovery") {
+        return refused(
+            " (a superuser plans as the role that ran a statement, which takes a temporary table: on the primary only)",
+        );
+    }
+    if is("engine") {
+        return refused(
+            " (a superuser plans as the role that ran a statement, which takes a temporary table: this engine may send its definition to other nodes)",
+        );
+    }
+    if is("event_trigger") {
+        return refused(
+            " (an event trigger that always fires would run for the temporary table that planning as another role takes)",
+        );
+    }
+    let schemas = super::list(names, "path").iter().filter_map(Value::as_str).map(str::to_string).collect();
+    let of_statement = text(names, "role");
+    match of_statement.is_empty() {
+        false => Ok(Some(Role { name: of_statement, schemas, is_sieved: false })),
+        true if is("reader") => Ok(Some(Role { name: READER.to_string(), schemas: vec![], is_sieved: true })),
+        true => {
+            refused(&format!(" (it was run by a superuser, and there is no role {READER} to plan it as)"))
+        }
+    }
+}
+
+/// What opens the transaction: the answer of the role is an error, so nothing of it is counted or logged.
+pub(super) const QUIET: &str = "select pg_catalog.set_config(name, 'none', true) from pg_catalog.pg_settings where name = 'pg_stat_statements.track'";
+
+/// The first value that each command returns, as the role runs it with names looked up in `path`.
+///
+/// # Errors
+/// What the server refuses.
+pub(super) fn run(
+    session: &mut Session,
+    role: &Role,
+    path: &str,
+    commands: &[String],
+) -> Result<Vec<String>, NotPlanned> {
+    let answer = match session.plain(&script(role, path, commands)) {
+        Err(Failed::Refused { sqlstate, message }) if sqlstate == ANSWERED => message,
+        Err(failed) => return Err(failed.into()),
+        Ok(_) => return Err(NotPlanned::Why("the role's index was made without a plan".to_string())),
+    };
+    session.plain("rollback to savepoint pgfathom_plan")?;
+    serde_json::from_str(&answer)
+        .map_err(|_| NotPlanned::Why("the server's plan has an unknown form".to_string()))
+}
+
+fn script(role: &Role, path: &str, commands: &[String]) -> String {
+    let each: Vec<String> = commands
+        .iter()
+        .map(|command| {
+            format!(
+                "execute {} into strict answer; answers := pg_catalog.array_append(answers, answer);",
+                literal(command)
+            )
+        })
+        .collect();
+    let body = format!(
+        "declare answer pg_catalog.text; answers pg_catalog.text[] := '{{}}'; begin
+         perform pg_catalog.set_config('search_path', {}, true);
+         {}
+         raise exception using errcode = '{ANSWERED}', message = pg_catalog.to_json(answers)::pg_catalog.text; end",
+        literal(path),
+        each.join("\n")
+    );
+    let name = &role.name;
+    format!(
+        "savepoint pgfathom_plan; set local session_replication_role = replica;
+         create function pg_temp.pgfathom_explains() returns pg_catalog.int4 language plpgsql volatile as {};
+         create function pg_temp.pgfathom_plan(pg_catalog.int4) returns pg_catalog.int4 language plpgsql immutable as
+           'begin return pg_temp.pgfathom_explains(); end';
+         grant execute on function pg_temp.pgfathom_explains(), pg_temp.pgfathom_plan(pg_catalog.int4) to {name};
+         create temporary table pgfathom_plan (n pg_catalog.int4); insert into pg_temp.pgfathom_plan values (1);
+         alter table pg_temp.pgfathom_plan owner to {name};
+         create index pgfathom_plan_index on pg_temp.pgfathom_plan (pg_temp.pgfathom_plan(n))",
+        literal(&body)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_superuser_plans_as_the_role_of_the_statement() {
+        let names = |more: Value| {
+            let mut names = json!({"other": "shop", "super": true, "path": ["shop", "public"]});
+            names.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            of(&names)
+        };
+        let role = names(json!({"role": "\"The Shop\""})).unwrap().unwrap();
+        assert_eq!((role.name.as_str(), role.is_sieved, role.schemas.len()), ("\"The Shop\"", false, 2));
+        let role = names(json!({"reader": true})).unwrap().unwrap();
+        assert_eq!((role.name.as_str(), role.is_sieved, role.schemas.len()), (READER, true, 0));
+        for refused in [
+            json!({"super": false, "role": "shop"}),
+            json!({"recovery": true, "role": "shop"}),
+            json!({"engine": true, "role": "shop"}),
+            json!({"event_trigger": true, "role": "shop"}),
+            json!({"reader": false}),
+        ] {
+            assert!(names(refused.clone()).is_err_and(|why| why.contains(MORE_THAN_READ)), "{refused}");
+        }
+        assert_eq!(names(json!({"own": true, "super": false})), Ok(None));
+        assert_eq!(of(&json!({"other": null})), Ok(None));
+    }
+
+    #[test]
+    fn texts_stay_within_their_quotes() {
+        let role = Role { name: "shop".to_string(), schemas: vec![], is_sieved: false };
+        let script = script(&role, "it's", &["explain select $1 || 'x'".to_string()]);
+        assert!(script.contains("execute ''explain select $1 || ''''x'''''' into"), "{script}");
+        assert!(script.contains("''search_path'', ''it''''s'', true"), "{script}");
+    }
+}
