@@ -3,7 +3,7 @@
 
 use super::KEPT_SHARE_MAX;
 use super::index::{indexes, scans_of, serves};
-use super::{NEEDS, Planned, judge, number, severity};
+use super::{NEEDS, Planned, does_more, judge, number, severity};
 use crate::case::{Case, Thing};
 use crate::rule::{Claim, Rule};
 use crate::rules::costly::closing;
@@ -59,6 +59,9 @@ const BLOCKS_MIN: f64 = 100.0;
 /// Blocks for each row that it returns.
 const BLOCKS_PER_ROW_MIN: f64 = 10.0;
 
+/// Blocks for each row that an index finds, with which it explains those of the statement.
+const BLOCKS_PER_FOUND: f64 = 5.0;
+
 /// Whether an execution touches far more blocks than it returns rows.
 fn is_wasteful(planned: &Planned<'_>) -> bool {
     let (blocks, rows) = (planned.statement.blocks.unwrap_or(0.0), planned.statement.rows.unwrap_or(0.0));
@@ -106,6 +109,11 @@ fn too_many(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
                 .filter(|column| searched.iter().all(|one| one.column != *column))
                 .collect();
             if found < FOUND_MIN || kept > found * KEPT_SHARE_MAX || searched.is_empty() || more.is_empty() {
+                return None;
+            }
+            // Something else does more than planned for each of these rows: more of them fit than were expected (PLAN-24).
+            let blocks = planned.statement.blocks.unwrap_or(0.0);
+            if does_more(planned) && blocks > found * BLOCKS_PER_FOUND {
                 return None;
             }
             let mut columns: Vec<String> = vec![];

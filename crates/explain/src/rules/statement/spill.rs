@@ -21,6 +21,8 @@ pub(crate) const SAVED_LEAST: &str = "saved_least";
 pub(crate) const SAVED_MOST: &str = "saved_most";
 /// Bytes a second at which rows are written into files in the page cache and read again, by a slow CPU.
 const FILES_PER_S: f64 = 100e6;
+/// What more memory saves of a statement's time at least, so that it is more than a note.
+const SAVED_MUCH: f64 = 0.1;
 /// Of the samples of a statement, those in files below which nothing is certain to be saved.
 const IN_FILES_MIN: f64 = 0.05;
 /// The share of the time of a statement that spills.
@@ -221,8 +223,16 @@ fn unnamed_spill(case: &Case, time: &NodeTime) -> Option<Claim> {
 /// Characters of an expression in a claim.
 const EXPRESSION_CHARS: usize = 100;
 
-/// The step of a plan that needs the most memory, in words, and the bytes of its rows.
-fn in_files(planned: &plan::Planned<'_>) -> Option<(String, f64)> {
+/// The step of a plan that needs the most memory.
+struct Step {
+    words: String,
+    /// Of its rows, as planned.
+    bytes: f64,
+    /// Whether it makes groups: of these only what does not fit is written, and there may be far more than planned.
+    makes_groups: bool,
+}
+
+fn in_files(planned: &plan::Planned<'_>) -> Option<Step> {
     let is_hash = |node: &Thing<'_>| node.lines.word("kind") == "Hash";
     let wants = |node: &Thing<'_>| {
         let by_key = matches!(node.lines.word("kind"), "Sort" | "Aggregate")
@@ -240,7 +250,7 @@ fn in_files(planned: &plan::Planned<'_>) -> Option<(String, f64)> {
         "Hash" => format!("it hashes, as planned, {rows} rows to join them by {condition}"),
         _ => format!("it groups, as planned, into {rows} groups by {condition}"),
     };
-    Some((words, bytes))
+    Some(Step { words, bytes, makes_groups: node.lines.word("kind") == "Aggregate" })
 }
 
 /// What more memory can save of the time of a statement, at least and at most: the rows are sorted or hashed all the same, and only the files are saved.
@@ -282,10 +292,12 @@ pub(super) fn spill(case: &Case) -> Answer {
             let needed = megabytes.next_power_of_two();
             let now = case.setting(&time.node, setting).unwrap_or("unknown");
             let step = plan::plan_of(case, time, statement).and_then(|planned| in_files(&planned));
-            let (step, planned_bytes) = step.unzip();
-            let less = planned_bytes
-                .filter(|_| own.is_none() && !is_build)
-                .and_then(|planned| less_in_sessions(case, time, bytes, planned));
+            let less = step
+                .as_ref()
+                .filter(|step| own.is_none() && !is_build && !step.makes_groups)
+                .and_then(|step| less_in_sessions(case, time, bytes, step.bytes));
+            let (saved_least, saved_most) = saved(statement, bytes);
+            let severity = if saved_most < SAVED_MUCH { Severity::Low } else { severity(statement.share) };
             let mut commands: Vec<String> = own.iter().map(|own| own.command.clone()).collect();
             match less {
                 Some(_) => commands.push(IN_SESSION.to_string()),
@@ -295,7 +307,7 @@ pub(super) fn spill(case: &Case) -> Answer {
             let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
             claims.push(
                 Claim::new(
-                    severity(statement.share),
+                    severity,
                     Level::CoOccurrence,
                     format!(
                         "{}: a statement that takes {} of the session time writes {} of temporary files per execution ({setting} {now}{}){}",
@@ -303,15 +315,15 @@ pub(super) fn spill(case: &Case) -> Answer {
                         units::percent(statement.share),
                         units::bytes(bytes),
                         less.unwrap_or_else(|| own.as_ref().map_or(String::new(), |own| format!(", but {}", own.words))),
-                        step.map_or(String::new(), |step| format!(": {step}"))
+                        step.map_or(String::new(), |step| format!(": {}", step.words))
                     ),
                 )
                 .on_node(&time.node)
                 .during(case.one("server", &time.node).map(|server| server.ticks.window()))
                 .number("share", statement.share)
                 .number("temp_bytes_per_call", bytes)
-                .number(SAVED_LEAST, saved(statement, bytes).0)
-                .number(SAVED_MOST, saved(statement, bytes).1)
+                .number(SAVED_LEAST, saved_least)
+                .number(SAVED_MOST, saved_most)
                 .with(own.as_ref(), |claim, own| claim.number(OWN_LIMIT, own.bytes))
                 .because(format!("the statement: {}", in_a_line(statement)))
                 .lacking("the time of the files alone: EXPLAIN (ANALYZE, BUFFERS) shows it with track_io_timing")
