@@ -129,6 +129,8 @@ fn share_in(time: &NodeTime, relation: &str) -> f64 {
 
 /// Scans of a table, by any way, that were planned with its statistics.
 const READS_MIN: f64 = 2.0;
+/// Growth since the last ANALYZE from which on most rows have values that the planner has not seen.
+const GROWN_MUCH: f64 = 4.0;
 /// Rows that came between the load and the first look, of those that were loaded.
 const GROWN_SHARE: f64 = 0.05;
 /// Two numbers of rows are the same with this difference.
@@ -158,7 +160,7 @@ fn misfit(table: &Thing<'_>) -> Option<String> {
                 });
             is_far.then(|| {
                 format!(
-                    "the planner assumes {} rows, {} are there; last ANALYZE: {when}; {} rows changed since",
+                    "it was analysed with {} rows, {} are there, whose values the planner does not know; last ANALYZE: {when}; {} rows changed since",
                     units::count(planned),
                     units::count(rows),
                     units::count(changed)
@@ -167,6 +169,15 @@ fn misfit(table: &Thing<'_>) -> Option<String> {
         }
         _ => None,
     }
+}
+
+/// Whether most kinds of its values were there at the last ANALYZE: the planner takes as many rows as the table has pages for, so that only values that came
+/// since can mislead it.
+fn has_grown_little(table: &Thing<'_>) -> bool {
+    let of = |field: &str| table.lines.last(field);
+    of("live_rows").zip(of("planned_rows")).is_some_and(|(rows, planned)| {
+        planned > 0.0 && rows < planned * GROWN_MUCH && planned < rows * GROWN_MUCH
+    })
 }
 
 /// Whether the server counts rows twice: a session that inserts and then analyses at once reports its inserts after its ANALYZE, which had found them
@@ -261,9 +272,14 @@ fn stale(case: &Case) -> Answer {
             let is_felt = is_felt(case, time, &table);
             let off = table.lines.flag("autovacuum") == Some(false)
                 || case.setting(&time.node, "autovacuum") == Some("off");
+            let severity = match is_felt {
+                true if has_grown_little(&table) => Severity::Low,
+                true => severity(share),
+                false => Severity::Note,
+            };
             claims.push(
                 Claim::new(
-                    if is_felt { severity(share) } else { Severity::Note },
+                    severity,
                     Level::CoOccurrence,
                     format!(
                         "{}: {} of the session time is in {relation}, whose statistics do not fit it: {why}",

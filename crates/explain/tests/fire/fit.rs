@@ -232,7 +232,7 @@ fn refused(scene: &mut Scene) {
 
 /// Sorts whose files are small beside what the server gives.
 fn small_files(scene: &mut Scene) {
-    let figures = json!({"temp_written": 5_000});
+    let figures = json!({"temp_written": 5_000, "rows": 100_000});
     statement(scene, "select branch, sum(n) from line group by branch", figures, json!({}));
     node(
         scene,
@@ -242,6 +242,16 @@ fn small_files(scene: &mut Scene) {
         json!({"condition": "line.branch", "rows_planned": 10_000.0, "width_bytes": 40}),
     );
     scene.fact(json!({"node": "n1"}), "setting", "work_mem", "64MB");
+}
+
+/// The same where far more rows are returned than groups were planned.
+pub(crate) fn more_groups(scene: &mut Scene) {
+    small_files(scene);
+    scene.set(
+        "statement",
+        json!({"node": "n1", "database": "db", "query_id": "9"}),
+        json!({"rows": 10_000_000}),
+    );
 }
 
 /// Commits that wait for standbys, of which one streams.

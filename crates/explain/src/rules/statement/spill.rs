@@ -21,6 +21,8 @@ pub(crate) const SAVED_LEAST: &str = "saved_least";
 pub(crate) const SAVED_MOST: &str = "saved_most";
 /// Bytes a second at which rows are written into files in the page cache and read again, by a slow CPU.
 const FILES_PER_S: f64 = 100e6;
+/// A number of groups is the planned one with this difference.
+const AS_PLANNED: f64 = 0.2;
 /// What more memory saves of a statement's time at least, so that it is more than a note.
 const SAVED_MUCH: f64 = 0.1;
 /// Of the samples of a statement, those in files below which nothing is certain to be saved.
@@ -228,8 +230,8 @@ struct Step {
     words: String,
     /// Of its rows, as planned.
     bytes: f64,
-    /// Whether it makes groups: of these only what does not fit is written, and there may be far more than planned.
-    makes_groups: bool,
+    /// Whether there may be far more than planned: groups of which only those that do not fit are written, and which are not the rows that are returned.
+    may_be_more: bool,
 }
 
 fn in_files(planned: &plan::Planned<'_>) -> Option<Step> {
@@ -241,16 +243,19 @@ fn in_files(planned: &plan::Planned<'_>) -> Option<Step> {
     };
     let largest = planned.nodes.iter().filter_map(|node| Some((wants(node)?, node)));
     let (bytes, node) = largest.max_by(|left, right| left.0.total_cmp(&right.0))?;
-    let rows = units::count(number(node, "rows_planned"));
+    let shown = units::count(number(node, "rows_planned"));
     let above = planned.nodes.iter().find(|one| number(one, "number") == number(node, "above"));
     let condition = if is_hash(node) { above? } else { node }.lines.word("condition");
     let condition = plain(condition, EXPRESSION_CHARS);
     let words = match node.lines.word("kind") {
-        "Sort" => format!("it sorts, as planned, {rows} rows by {condition}"),
-        "Hash" => format!("it hashes, as planned, {rows} rows to join them by {condition}"),
-        _ => format!("it groups, as planned, into {rows} groups by {condition}"),
+        "Sort" => format!("it sorts, as planned, {shown} rows by {condition}"),
+        "Hash" => format!("it hashes, as planned, {shown} rows to join them by {condition}"),
+        _ => format!("it groups, as planned, into {shown} groups by {condition}"),
     };
-    Some(Step { words, bytes, makes_groups: node.lines.word("kind") == "Aggregate" })
+    let rows = number(node, "rows_planned");
+    let is_returned =
+        planned.statement.rows.is_some_and(|returned| (returned - rows).abs() <= rows * AS_PLANNED);
+    Some(Step { words, bytes, may_be_more: node.lines.word("kind") == "Aggregate" && !is_returned })
 }
 
 /// What more memory can save of the time of a statement, at least and at most: the rows are sorted or hashed all the same, and only the files are saved.
@@ -294,7 +299,7 @@ pub(super) fn spill(case: &Case) -> Answer {
             let step = plan::plan_of(case, time, statement).and_then(|planned| in_files(&planned));
             let less = step
                 .as_ref()
-                .filter(|step| own.is_none() && !is_build && !step.makes_groups)
+                .filter(|step| own.is_none() && !is_build && !step.may_be_more)
                 .and_then(|step| less_in_sessions(case, time, bytes, step.bytes));
             let (saved_least, saved_most) = saved(statement, bytes);
             let severity = if saved_most < SAVED_MUCH { Severity::Low } else { severity(statement.share) };

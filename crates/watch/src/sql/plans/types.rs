@@ -79,7 +79,7 @@ pub(super) fn typed(plain: &str, (alone, kind): (Alone, &str)) -> String {
         let digits = rest[at + 1..].find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len() - at - 1);
         let end = at + 1 + digits;
         out.push_str(&rest[..at]);
-        let follows = out.trim_end().ends_with(signs);
+        let follows = out.trim_end().ends_with(signs) || is_element(&out);
         out.push_str(&rest[at..end]);
         rest = &rest[end..];
         let after = rest.trim_start();
@@ -92,6 +92,13 @@ pub(super) fn typed(plain: &str, (alone, kind): (Alone, &str)) -> String {
     }
     out.push_str(rest);
     out
+}
+
+/// Whether what follows is an element of a list, or an argument of a function, of which several types fit.
+fn is_element(before: &str) -> bool {
+    let before = before.trim_end();
+    let lower = before.to_ascii_lowercase();
+    lower.ends_with("array[") || lower.ends_with("generate_series(")
 }
 
 /// The command that plans the prepared statement with some value for each parameter.
@@ -144,6 +151,10 @@ mod tests {
                 (Alone::Typed, "integer")
             ),
             "select a from t where b between current_date + $1::integer and c - $2::int and d -> $3 = $4"
+        );
+        assert_eq!(
+            typed("select a from t where b @> array[$1, $2] and c in ($3)", (Alone::Typed, "integer")),
+            "select a from t where b @> array[$1::integer, $2] and c in ($3)"
         );
     }
 }
