@@ -6,6 +6,7 @@ mod asleep;
 mod behind;
 mod bursts;
 mod capacity;
+mod checked;
 mod churn;
 mod columns;
 pub(crate) mod costly;
@@ -113,9 +114,10 @@ const BEFORE: [&[Rule]; 35] = [
 ];
 
 /// Those behind them.
-const AFTER: [&[Rule]; 31] = [
+const AFTER: [&[Rule]; 32] = [
     siblings::RULES,
     remainder::RULES,
+    checked::RULES,
     paging::RULES,
     pieces::RULES,
     policy::RULES,

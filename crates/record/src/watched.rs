@@ -96,6 +96,15 @@ pub const EVENT_TRIGGER: &str = "event_trigger";
 
 /// Topic of what is unusual about a table or view that statements name: phrases, separated by `; `.
 pub const PECULIAR: &str = "peculiar";
+/// Parts of its value begin so: `check NAME calls FUNCTION()`, `default of COLUMN calls FUNCTION()`.
+pub const CHECK: &str = "check ";
+/// See [`CHECK`].
+pub const DEFAULT: &str = "default of ";
+
+/// Whether a part of what is unusual about a table is a function that is called for each row that is written.
+pub fn calls_function(part: &str) -> bool {
+    (part.starts_with(CHECK) || part.starts_with(DEFAULT)) && part.ends_with("()")
+}
 /// Topic of columns of type json, and of character(n) from 50 characters on, of a table that statements name: `name type`, separated by `; `.
 pub const COLUMN_KINDS: &str = "column_kinds";
 /// Topic of columns that are computed whenever they are read (PostgreSQL 18, generated without STORED): the name is that of the table, as the server quotes it,

@@ -89,7 +89,7 @@ const PAGE_SHARE_MIN: f64 = 0.1;
 const OF_WAITS_MIN: f64 = 0.5;
 
 /// The table that a statement writes, if it is among those that were sampled.
-fn written<'a>(case: &'a Case, node: &'a str, statement: &StatementTime) -> Option<Thing<'a>> {
+pub(super) fn written<'a>(case: &'a Case, node: &'a str, statement: &StatementTime) -> Option<Thing<'a>> {
     let parsed = statement::parse(&statement.text).ok()?;
     let target = parsed
         .tables
@@ -111,15 +111,49 @@ fn as_often<'a>(time: &'a NodeTime, outer: &StatementTime) -> Option<&'a Stateme
     time.statements.iter().find(is_nested)
 }
 
+/// What a write costs for each of its rows.
+#[derive(Clone, Copy)]
+pub(super) struct PerRow {
+    pub(super) blocks: f64,
+    /// Blocks of a row and its index entries.
+    pub(super) explained: f64,
+    /// Milliseconds of CPU, if that is what is much.
+    cpu_ms: Option<f64>,
+}
+
+impl PerRow {
+    fn has_more_blocks(&self) -> bool {
+        self.blocks >= BLOCKS_MIN && self.blocks >= self.explained * TIMES_EXPLAINED
+    }
+
+    /// Whether it is more than the row and its index entries explain.
+    pub(super) fn is_much(&self) -> bool {
+        self.has_more_blocks() || self.cpu_ms.is_some()
+    }
+
+    /// What it is much of.
+    pub(super) fn words(&self) -> String {
+        match self.cpu_ms {
+            Some(ms) => format!("takes {} of CPU", units::us(ms * 1e3)),
+            None => format!("touches {} blocks", units::short(self.blocks)),
+        }
+    }
+}
+
+pub(super) fn per_row(time: &NodeTime, statement: &StatementTime, table: &Thing<'_>) -> PerRow {
+    let blocks = statement.blocks.unwrap_or(0.0) / statement.rows.unwrap_or(0.0).max(1.0);
+    let explained = BLOCKS_PER_INDEX * (1.0 + table.lines.last("indexes").unwrap_or(0.0));
+    let cpu_ms =
+        cpu_ms_per_row(time, statement).filter(|ms| *ms >= CPU_MS_PER_ROW_MIN && blocks <= BLOCKS_MIN);
+    let work = PerRow { blocks, explained, cpu_ms };
+    PerRow { cpu_ms: cpu_ms.filter(|_| !work.has_more_blocks()), ..work }
+}
+
 /// What triggers of a table do for a statement that writes it.
 struct Triggered<'a> {
     table: Thing<'a>,
     statement: &'a StatementTime,
-    blocks_per_row: f64,
-    /// Blocks of a row and its index entries.
-    explained: f64,
-    /// Milliseconds of CPU for each row, if that is what is much.
-    cpu_ms: Option<f64>,
+    work: PerRow,
     /// The function of a trigger with the most time, and its share of the session time, if functions are counted.
     function: Option<(&'a str, &'a str, f64)>,
 }
@@ -138,26 +172,14 @@ fn triggered<'a>(case: &'a Case, time: &'a NodeTime, statement: &'a StatementTim
     if table.lines.last("triggers").unwrap_or(0.0) < 1.0 {
         return None;
     }
-    let blocks_per_row = statement.blocks.unwrap_or(0.0) / statement.rows.unwrap_or(0.0).max(1.0);
-    let explained = BLOCKS_PER_INDEX * (1.0 + table.lines.last("indexes").unwrap_or(0.0));
+    let work = per_row(time, statement, &table);
     let counted = inside::triggers_of(&table).into_iter().filter_map(|(trigger, function)| {
         let (_, share) = inside::counted(case, time, function)?;
         Some((trigger, function, share))
     });
     let function = counted.max_by(|left, right| left.2.total_cmp(&right.2));
     let is_counted = function.is_some_and(|(_, _, share)| share >= statement.share * OF_STATEMENT_MIN);
-    let is_more = blocks_per_row >= BLOCKS_MIN && blocks_per_row >= explained * TIMES_EXPLAINED;
-    let cpu_ms = cpu_ms_per_row(time, statement);
-    let is_slow = cpu_ms.is_some_and(|ms| ms >= CPU_MS_PER_ROW_MIN) && blocks_per_row <= BLOCKS_MIN;
-    let cpu_ms = cpu_ms.filter(|_| is_slow && !is_more);
-    (is_more || is_counted || is_slow).then_some(Triggered {
-        cpu_ms,
-        table,
-        statement,
-        blocks_per_row,
-        explained,
-        function,
-    })
+    (is_counted || work.is_much()).then_some(Triggered { table, statement, work, function })
 }
 
 fn triggers(case: &Case) -> Answer {
@@ -173,7 +195,7 @@ fn triggers(case: &Case) -> Answer {
 }
 
 fn of_triggers(case: &Case, time: &NodeTime, found: &Triggered<'_>) -> Claim {
-    let Triggered { table, statement, blocks_per_row, explained, cpu_ms, function } = found;
+    let Triggered { table, statement, work, function } = found;
     let relation = table.lines.word("relation");
     let count = table.lines.last("triggers").unwrap_or(0.0);
     let nested = inside::inner(case, time, statement).or_else(|| as_often(time, statement));
@@ -201,20 +223,17 @@ fn of_triggers(case: &Case, time: &NodeTime, found: &Triggered<'_>) -> Claim {
             "{}: {} of the session time is one statement that writes {relation} and {} for each row: {} of that table do more than the write{named}",
             time.node,
             units::percent(statement.share),
-            match cpu_ms {
-                Some(ms) => format!("takes {} of CPU", units::us(ms * 1e3)),
-                None => format!("touches {} blocks", units::short(*blocks_per_row)),
-            },
+            work.words(),
             units::counted(count as usize, "trigger")
         ),
     )
     .on_node(&time.node)
     .during([table.lines.ticks.window()])
     .number("share", nested.map_or(statement.share, |nested| nested.share))
-    .number("blocks_per_row", *blocks_per_row)
+    .number("blocks_per_row", work.blocks)
     .number("triggers", count)
     .because(format!("the statement: {}", in_a_line(statement)))
-    .because(format!("the row itself and its index entries are some {} blocks", units::short(*explained)))
+    .because(format!("the row itself and its index entries are some {} blocks", units::short(work.explained)))
     .with(*function, |claim, (trigger, function, share)| {
         claim.because(format!(
             "pg_stat_user_functions: {} of the session time is function {function}() of trigger {trigger}, with all that it calls",

@@ -157,6 +157,7 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
     ("PLAN-15", &["LWL-01", "SES-03", "PLAN-01"]),
     ("PLAN-01", &["MEM-04", "SES-03", "PLAN-06", "IO-07", "PLAN-25", "PLAN-12"]),
     ("PLAN-25", &["MEM-04", "SES-03", "IO-07", "PLAN-24"]),
+    ("PLAN-87", &["PLAN-62", "PLAN-45", "PLAN-01", "PLAN-24", "MEM-04", "SES-03", "IO-07"]),
     ("PLAN-27", &["MEM-04", "SES-03", "IO-07"]),
     ("LWL-07", &["DIST-06"]),
     ("SES-04", &["SES-01"]),

@@ -62,6 +62,13 @@ fn write_with_triggers(scene: &mut Scene, triggers: u64, blocks: u64) {
     scene.set("table", table("public.stock"), json!({"rows_updated": 6000, "rows_hot_updated": 6000, "indexes": 1, "triggers": triggers, "live_rows": 2000}));
 }
 
+/// The same for an insert, with what is unusual about the table.
+fn insert_with(scene: &mut Scene, unusual: &str, blocks: u64) {
+    write_with_triggers(scene, 0, blocks);
+    text(scene, "9", "insert into stock (item, n) values ($1, $2)");
+    scene.fact(n1(), record::watched::PECULIAR, "public.stock", unusual);
+}
+
 /// A page of a list: the newest rows of a tenant.
 fn newest_rows(scene: &mut Scene, blocks: u64) {
     text(scene, "9", "select id, what from activity where tenant = $1 order by id desc limit $2");
@@ -118,6 +125,8 @@ pub(crate) const CASES: &[Fires] = &[
     }),
     ("REP-11", Counter, |scene| late_standby(scene, 340e6, 40_000)),
     ("PLAN-25", Co, |scene| write_with_triggers(scene, 1, 900)),
+    ("PLAN-87", Co, |scene| insert_with(scene, "it is unlogged; check room_is_free calls is_free()", 900)),
+    ("PLAN-87", Co, |scene| insert_with(scene, "default of n calls next_number()", 900)),
     ("PLAN-26", Co, |scene| {
         scene.set(
             "table",
@@ -193,6 +202,8 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
     }),
     // A write that touches what its row needs, and one without triggers: its condition lacks an index.
     ("PLAN-25", |scene| write_with_triggers(scene, 2, 40)),
+    ("PLAN-87", |scene| insert_with(scene, "check room_is_free calls is_free()", 8)),
+    ("PLAN-87", |scene| insert_with(scene, "it is unlogged; trigger t calls f()", 900)),
     ("PLAN-25", |scene| write_with_triggers(scene, 0, 900)),
     ("PLAN-26", |scene| {
         // Its indexes are read.

@@ -315,6 +315,7 @@ pub(crate) const CASES: &[Fires] = &[
     ("PLAN-72", Co, |scene| extreme(scene, NEXT, 9_000.0)),
     ("PLAN-73", Co, |scene| combined(scene, 5_000.0)),
     ("PLAN-74", Co, |scene| ordered(scene, "o.weight DESC, o.at", "board, weight, at")),
+    ("PLAN-74", Co, |scene| ordered(scene, "o.weight DESC NULLS LAST", "board, weight DESC, at")),
     ("PLAN-75", Co, |scene| {
         grouped(scene, "(visit.visitor = a.visitor)", "partitioned by RANGE (at), never analysed as a whole")
     }),
@@ -349,6 +350,7 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
     ("PLAN-73", |scene| combined(scene, 60.0)),
     ("PLAN-74", |scene| ordered(scene, "o.weight DESC, o.at", "board, weight DESC, at")),
     ("PLAN-74", |scene| ordered(scene, "o.weight DESC, o.at DESC", "board, weight, at")),
+    ("PLAN-74", |scene| ordered(scene, "o.weight DESC", "board, weight, at")),
     ("PLAN-74", |scene| ordered(scene, "o.weight DESC, o.no", "board, weight, at")),
     ("PLAN-75", |scene| grouped(scene, "(visit.visitor = a.visitor)", "partitioned by RANGE (at)")),
     // The plan without statistics is no bad one.

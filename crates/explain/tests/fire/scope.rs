@@ -23,7 +23,10 @@ fn ends(scene: &mut Scene, condition: &str, filter: &str, figures: Value) {
 
 /// A count by the condition of an index, and the state of the table.
 fn counted(scene: &mut Scene, kind: &str, width: u64, table: Value) {
-    let text = "select count(*) from ticket_sale where venue = $1";
+    of_tickets(scene, "select count(*) from ticket_sale where venue = $1", kind, width, table);
+}
+
+fn of_tickets(scene: &mut Scene, text: &str, kind: &str, width: u64, table: Value) {
     statement(scene, text, json!({"rows": 10, "shared_hit": 45_000}), json!({}));
     node(scene, 1, 0, "Aggregate", json!({"width_bytes": 8}));
     let scan = json!({"relation": "public.ticket_sale", "index": "ticket_sale_venue", "condition": "(venue = $1)",
@@ -97,8 +100,27 @@ fn joined(scene: &mut Scene, condition: &str, wanted: f64) {
 const COLUMNS: &str = "select column_name from information_schema.columns where table_name = $1";
 const PLANNED: &str = "insert into shift_plan (d) select date $1 + i from generate_series($2, $3) i";
 
+/// A sum of a column that an index has behind INCLUDE.
+fn summed(scene: &mut Scene, text: &str) {
+    of_tickets(scene, text, "Bitmap Heap Scan", 12, json!({"all_visible_share": 0.0}));
+    node(
+        scene,
+        3,
+        2,
+        "Bitmap Index Scan",
+        json!({"index": "ticket_sale_venue", "condition": "(venue = $1)"}),
+    );
+    let keys = json!({"node": "n1", "database": "db", "relation": "public.ticket_sale", "index": "ticket_sale_venue"});
+    let definition =
+        "CREATE INDEX ticket_sale_venue ON public.ticket_sale USING btree (venue) INCLUDE (price)";
+    scene.set("plan_index", keys, json!({"definition": definition, "columns": "venue", "method": "btree", "valid": true, "partial": false}));
+}
+
 /// Part of [`super::all`].
 pub(super) const CASES: &[Fires] = &[
+    ("VAC-13", Co, |scene| {
+        summed(scene, "select venue, sum(price) from ticket_sale where venue = $1 group by venue")
+    }),
     ("PLAN-48", Co, |scene| {
         ends(scene, "(geo_block.first_ip <= $1)", "($1 <= geo_block.last_ip)", json!({}))
     }),
@@ -155,6 +177,9 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
     ("SES-07", |scene| asking(scene, COLUMNS, 10)),
     ("SES-07", |scene| asking(scene, "select id from pets where name = $1", 820)),
     ("SES-07", |scene| asking(scene, "select p.id from pet p join pg_class c on c.relname = p.name", 820)),
+    ("VAC-13", |scene| {
+        summed(scene, "select venue, sum(tax) from ticket_sale where venue = $1 group by venue")
+    }),
     // The pages are marked, columns of the row are needed, or vacuums run meanwhile.
     ("VAC-13", |scene| {
         counted(scene, "Bitmap Heap Scan", 0, json!({"all_visible_share": 0.98, "vacuumed_s": 90.0}))

@@ -289,7 +289,7 @@ fn directions(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
     let scan = inputs(planned, sort).find(|node| !node.lines.word("relation").is_empty())?;
     let rows = number(&scan, "rows_planned");
     let shown = sort.lines.word("condition");
-    let order = keys(shown).filter(|order| order.len() > 1)?;
+    let order = keys(shown)?;
     let is_touching = planned.statement.blocks.is_none_or(|blocks| blocks >= BLOCKS_MIN);
     if !has_limit || rows < ROWS_MIN || !is_touching {
         return None;
@@ -317,9 +317,15 @@ fn directions(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
         .take_while(|key| key.0 != order[0].0)
         .map(|key| statement::quoted(&key.0))
         .collect();
+    let is_by_nulls = wanted.iter().any(|key| key.contains(" NULLS "));
+    let how = if is_by_nulls {
+        "with the nulls at the other end, or in other directions"
+    } else {
+        "in other directions"
+    };
     let text = format!(
         "a statement that takes {} of the session time reads and sorts {} {} rows of {relation} to return the first {}: it wants the order {}, and index \
-            {name} has these columns in other directions, so that it gives this order neither forwards nor backwards",
+            {name} has these columns {how}, so that it gives this order neither forwards nor backwards",
         planned.share(),
         // An incremental sort takes one group of equal first columns after the other.
         if sort.lines.word("kind") == "Incremental Sort" { "groups of the" } else { "about" },

@@ -2,7 +2,7 @@
 //! two ends, and a table without a vacuum has no page that an index may answer for.
 
 use super::index::indexes;
-use super::{Planned, SHARE_MIN, planned, severity};
+use super::{Planned, SHARE_MIN, below, planned, severity};
 use crate::case::{Case, Thing};
 use crate::rule::Answer;
 use crate::rules::statement::explain_it;
@@ -120,24 +120,55 @@ pub(super) fn intervals(case: &Case) -> Answer {
 }
 
 /// A scan that an index alone could answer, if its pages were known to be visible to all: the node, and whether the planner takes the index alone.
-fn answerable<'a>(planned: &Planned<'a>) -> Option<(Thing<'a>, bool)> {
+fn answerable<'a>(case: &Case, planned: &Planned<'a>) -> Option<(Thing<'a>, bool)> {
     let is_filtered = |node: &Thing<'_>| !node.lines.word("filter").is_empty();
     let only = planned.nodes.iter().find(|node| node.lines.word("kind") == "Index Only Scan");
     // Nothing of the row is needed behind the condition of the index: counts, EXISTS.
     let bare = || {
         planned.nodes.iter().find(|node| {
             let is_by_index = matches!(node.lines.word("kind"), "Bitmap Heap Scan" | "Index Scan");
-            is_by_index && node.lines.last("width_bytes") == Some(0.0) && !is_filtered(node)
+            let needs_none = node.lines.last("width_bytes") == Some(0.0);
+            is_by_index && !is_filtered(node) && (needs_none || is_covered(case, planned, node))
         })
     };
     only.map(|node| (*node, true)).or_else(|| bare().map(|node| (*node, false)))
+}
+
+/// Words of a statement that are no columns.
+const NO_COLUMNS: &str = "all and as asc avg between by case cast coalesce count cross desc distinct else end false first from full greatest group having in \
+    is last least left limit lower max min not null nulls offset on or order select sum then true upper when where with";
+
+/// Whether an index that a node uses holds every column that a statement on one table names, those behind INCLUDE as well.
+fn is_covered(case: &Case, planned: &Planned<'_>, node: &Thing<'_>) -> bool {
+    let relation = planned.relation_of(node);
+    let text = &planned.statement.text;
+    let is_of_one = planned.nodes.iter().all(|one| ["", relation].contains(&one.lines.word("relation")));
+    if !is_of_one || text.replace("(*)", "").contains('*') || statement::parse(text).is_err() {
+        return false;
+    }
+    let used = below(planned, node)
+        .chain([*node])
+        .find_map(|one| Some(one.lines.word("index")).filter(|name| !name.is_empty()));
+    let Some((index, _)) = indexes(case, planned, relation)
+        .into_iter()
+        .find(|(index, _)| Some(index.lines.word("index")) == used)
+    else {
+        return false;
+    };
+    let held = statement::names(index.lines.word("definition"));
+    let is_known = |name: &String| {
+        NO_COLUMNS.split_whitespace().any(|word| word == name)
+            || held.contains(name)
+            || name == node.lines.word("alias")
+    };
+    statement::names(text).iter().all(is_known)
 }
 
 /// VAC-13.
 pub(super) fn unmarked(case: &Case) -> Answer {
     let mut claims = vec![];
     for planned in planned(case, SHARE_MIN).filter(touches_much) {
-        let Some((node, is_only)) = answerable(&planned) else { continue };
+        let Some((node, is_only)) = answerable(case, &planned) else { continue };
         let relation = planned.relation_of(&node);
         let table = case.at("table", planned.time.node.as_str()).find(|table| {
             let database = table.lines.word("database");

@@ -192,7 +192,7 @@ fn first_of_groups<'a>(planned: &Planned<'a>) -> Option<(&'a str, f64)> {
         .nodes
         .iter()
         .any(|node| matches!(node.lines.word("kind"), "Aggregate" | "Group" | "WindowAgg"));
-    if !text.starts_with("select distinct on") || super::is_limited(planned) || !is_touching || computes {
+    if !text.contains("select distinct on") || super::is_limited(planned) || !is_touching || computes {
         return None;
     }
     let rows_of = |node: &Thing<'a>| number(node, "table_rows").max(number(node, "rows_planned"));

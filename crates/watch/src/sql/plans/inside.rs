@@ -8,8 +8,8 @@ use crate::sql::facts::OWN_SETTINGS;
 use connect::sql::literal;
 use record::statement;
 use record::watched::{
-    COLUMN_KINDS, FUNCTION_SETTINGS, FUNCTION_TEXT, NEVER_ANALYSED, NO_STATISTICS, PECULIAR, REMOTE_ESTIMATE,
-    TEMPORARY,
+    CHECK, COLUMN_KINDS, DEFAULT, FUNCTION_SETTINGS, FUNCTION_TEXT, NEVER_ANALYSED, NO_STATISTICS, PECULIAR,
+    REMOTE_ESTIMATE, TEMPORARY,
 };
 use serde_json::Value;
 
@@ -105,6 +105,10 @@ const BPCHAR: u32 = 1042;
 /// A table that is smaller is read in a moment, whatever the planner expects of it.
 const UNANALYSED_BYTES_MIN: u32 = 1 << 16;
 
+/// Whether a function is written in SQL or a procedural language.
+const WRITTEN: &str =
+    "p.prolang not in (select oid from pg_catalog.pg_language where lanname in ('c', 'internal'))";
+
 /// The query for tables and views with one of these names, with what is unusual about each.
 fn question_of_relations(names: &[String]) -> String {
     let names: Vec<String> = names.iter().take(NAMES_MAX).map(|name| literal(name)).collect();
@@ -131,6 +135,15 @@ fn question_of_relations(names: &[String]) -> String {
                   count(*) > 0),
               (select 'trigger ' || string_agg(t.tgname || ' calls ' || p.proname || '()', ', ' order by t.tgname) from pg_catalog.pg_trigger t
                 join pg_catalog.pg_proc p on p.oid = t.tgfoid where t.tgrelid = c.oid and not t.tgisinternal having count(*) > 0),
+              (select string_agg('{CHECK}' || pg_catalog.quote_ident(k.conname) || ' calls ' || p.proname || '()', '; ' order by k.conname)
+                from pg_catalog.pg_constraint k join pg_catalog.pg_depend d on d.classid = 'pg_catalog.pg_constraint'::pg_catalog.regclass
+                  and d.objid = k.oid and d.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass join pg_catalog.pg_proc p on p.oid = d.refobjid
+                where k.conrelid = c.oid and k.contype = 'c' and {WRITTEN}),
+              (select string_agg('{DEFAULT}' || pg_catalog.quote_ident(a.attname) || ' calls ' || p.proname || '()', '; ' order by a.attnum)
+                from pg_catalog.pg_attrdef f join pg_catalog.pg_attribute a on a.attrelid = f.adrelid and a.attnum = f.adnum
+                  join pg_catalog.pg_depend d on d.classid = 'pg_catalog.pg_attrdef'::pg_catalog.regclass and d.objid = f.oid
+                  and d.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass join pg_catalog.pg_proc p on p.oid = d.refobjid
+                where f.adrelid = c.oid and {WRITTEN}),
               case when c.relrowsecurity then 'row-level security' end,
               (select 'statistics target ' || string_agg(a.attstattarget || ' for column ' || pg_catalog.quote_ident(a.attname), ', ' order by a.attnum)
                 from pg_catalog.pg_attribute a where a.attrelid = c.oid and a.attnum > 0 and (a.attstattarget = 0 or a.attstattarget > 1000) having
