@@ -226,12 +226,29 @@ pub fn plannable(text: &str) -> Result<String, Unread> {
 /// The same text with `$1::interval` instead of `interval $1`: `pg_stat_statements` replaces the constant behind a type name, and what it leaves is no valid
 /// statement. Names of types that have several words are left to an error.
 fn with_casts(text: &str) -> Result<String, Unread> {
-    const TYPES: [&str; 6] = ["interval", "date", "time", "timestamp", "timestamptz", "timetz"];
+    const TYPES: [&str; 13] = [
+        "interval",
+        "date",
+        "time",
+        "timestamp",
+        "timestamptz",
+        "timetz",
+        "uuid",
+        "inet",
+        "json",
+        "jsonb",
+        "numeric",
+        "point",
+        "box",
+    ];
     let words: Vec<&str> = text.split(' ').collect();
     let mut all: Vec<String> = Vec::with_capacity(words.len());
     let mut at = 0;
     while at < words.len() {
-        let name = words[at].trim_start_matches(['(', ',']);
+        // An operator may stand before it without a blank.
+        let begin = words[at].rfind(|c: char| !(c.is_alphanumeric() || c == '_' || c == '"' || c == '.'));
+        let name = &words[at]
+            [begin.map_or(0, |found| found + words[at][found..].chars().next().map_or(1, char::len_utf8))..];
         let next = words.get(at + 1).filter(|next| next.starts_with('$'));
         let is_zone =
             name.eq_ignore_ascii_case("zone") && !text.to_ascii_lowercase().contains("at time zone $");

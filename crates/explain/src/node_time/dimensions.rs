@@ -94,16 +94,17 @@ fn sessions(case: &Case, node: &str, windows: &[Window], name: &str, field: &str
 /// The sessions at the root of lock waits, with the time that others spent behind them.
 fn lock_roots(case: &Case, node: &str, windows: &[Window], active: f64, samples: f64) -> Option<Dimension> {
     let mut behind: BTreeMap<String, f64> = BTreeMap::new();
-    for waiter in case.waiters(node) {
-        let seen: u64 = waiter.ticks.within(windows).readings();
-        let session = case.at("session", node).find(|session| session.name == waiter.root.to_string());
+    // A line for each waiter and look: sessions that take turns at the root each have those behind them.
+    for root in case.at("block", node) {
+        let seen = root.lines.ticks.within(windows).sum();
+        let session = case.at("session", node).find(|session| session.name == root.name);
         let query = session.map_or("", |session| session.lines.word("query"));
-        let name = match (waiter.root, query) {
-            (0, _) => "a prepared transaction".to_string(),
+        let name = match (root.name, query) {
+            ("0", _) => "a prepared transaction".to_string(),
             (root, "") => format!("session {root}"),
             (root, query) => format!("session {root}: {}", one_line(query, QUERY_CHARS)),
         };
-        *behind.entry(name).or_default() += seen as f64;
+        *behind.entry(name).or_default() += seen;
     }
     behind.values_mut().for_each(|seen| *seen = (*seen / samples / active).min(1.0));
     dimension("lock root", "sessions that waited behind it, by samples", behind)

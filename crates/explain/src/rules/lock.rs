@@ -3,6 +3,7 @@
 mod holder;
 mod standing;
 mod table;
+mod turns;
 
 use crate::case::{Case, Thing};
 use crate::node_time;
@@ -321,17 +322,6 @@ pub(super) fn is_held_by_an_idle_session(case: &Case, node: &str) -> bool {
         .any(|root| waited(case, &root) >= WAIT_S && state_of(case, &root).starts_with("idle in transaction"))
 }
 
-/// The share of the session time that others spent behind a root, as the account has it.
-fn share_behind(case: &Case, node: &str, root: &str) -> Option<f64> {
-    let time = node_time::all(case).iter().find(|time| time.node == node)?;
-    let by = time.by.iter().find(|by| by.name == "lock root")?;
-    let is_root = |name: &str| match root {
-        "0" => name == "a prepared transaction",
-        _ => name.strip_prefix("session ").is_some_and(|rest| rest.split(':').next() == Some(root)),
-    };
-    by.shares.iter().find(|(name, _)| is_root(name)).map(|(_, share)| *share)
-}
-
 /// Waiters that `watch` follows to their root at one look.
 const LOCKERS_MAX: f64 = 32.0;
 
@@ -339,6 +329,8 @@ const LOCKERS_MAX: f64 = 32.0;
 struct Root {
     /// Sessions behind it at once, at most.
     blocked: f64,
+    /// Sessions of its program that were there before or after it.
+    others: usize,
     /// How long one of them waited for it.
     waited_s: f64,
     /// The share of the session time behind it.
@@ -367,16 +359,23 @@ fn root_of(case: &Case, root: &Thing<'_>) -> Option<Root> {
     let blocked = all.filter(|_| seen_all).map_or(blocked, |all| all.max(blocked));
     let waited_s = waited(case, root);
     let lost = node_time::share_waiting(case, root.place, |kind, _| kind == "Lock").unwrap_or(0.0);
-    let behind = if seen_all { Some(lost) } else { share_behind(case, root.place, root.name) };
+    let peers = turns::of(case, root);
+    let shares: Vec<f64> =
+        peers.iter().filter_map(|one| turns::share_behind(case, root.place, one.name)).collect();
+    let behind = (!shares.is_empty()).then(|| shares.iter().sum());
+    let behind = if seen_all { Some(lost) } else { behind };
+    let looks: usize = peers.iter().map(|one| one.lines.ticks.points().len()).sum();
     let has_of_lost = |least: f64| behind.is_none_or(|share| share >= lost * least);
     let is_crowded = usual >= BLOCKED_MIN && behind.is_some_and(|share| share >= QUEUE_SHARE_HIGH);
     let is_costly = behind.is_some_and(|share| share >= BEHIND_SHARE_MIN)
         && has_of_lost(OF_LOST_MIN)
         && usual >= BEHIND_MIN
-        && points.len() as u64 >= if is_crowded { LOOKS_CROWDED_MIN } else { LOOKS_MIN };
+        && looks as u64 >= if is_crowded { LOOKS_CROWDED_MIN } else { LOOKS_MIN };
     let is_crowd = blocked >= BLOCKED_MIN && waited_s >= CROWD_WAIT_S && has_of_lost(OF_LOST_CROWD);
-    (is_crowd || is_costly || waited_s >= WAIT_S).then_some(Root {
+    let is_heard = turns::speaks(&peers, root) || waited_s >= WAIT_S;
+    (is_heard && (is_crowd || is_costly || waited_s >= WAIT_S)).then_some(Root {
         blocked,
+        others: peers.len() - 1,
         waited_s,
         behind,
         lost,
@@ -480,6 +479,11 @@ fn headline(
     let who = match (root.name, application) {
         ("0", _) => "a prepared transaction".to_string(),
         (pid, "") => format!("session {pid}"),
+        (pid, name) if figures.others > 0 => format!(
+            "session {pid} of {} (one of {}, one after another)",
+            super::costly::plain(name, APPLICATION_CHARS),
+            figures.others + 1
+        ),
         (pid, name) => format!("session {pid} of {}", super::costly::plain(name, APPLICATION_CHARS)),
     };
     let lasted = match figures.is_costly && figures.waited_s < CROWD_WAIT_S {
@@ -512,7 +516,7 @@ fn of_root(case: &Case, root: &Thing<'_>, figures: &Root) -> Claim {
         .map(|session| session.lines.word("query"))
         .filter(|query| !query.is_empty())
         .or(Some(lines.word("blocker_query")).filter(|query| !query.is_empty()));
-    let application = session.map_or("", |session| session.lines.word("application"));
+    let application = turns::application(case, root);
     let is_for_another = case.is_own(root.place, own::SESSIONS, application);
     let WayOut { what, text, commands } = match is_for_another {
         true => for_another(case, root.place),

@@ -1,6 +1,7 @@
 //! PLAN-65, PLAN-66: pages that are reached by skipping rows, and rows that are counted for each page.
 
 use super::costly::{busy, in_a_line, lowered};
+use super::plan;
 use crate::case::Case;
 use crate::rule::Need::Field;
 use crate::rule::{Answer, Claim, Rule};
@@ -19,9 +20,10 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "PLAN-66",
-        title: "all rows that fit are counted again and again",
+        title: "all rows that fit are counted or summed up again and again",
         needs: &[Field("statement", "calls"), Field("server", "sessions_active")],
-        limits: "20 % of the session time in a SELECT with a condition that returns nothing but a count, touches 100 blocks and runs once a second (ours)",
+        limits: "20 % of the session time in a SELECT with a condition that returns nothing but a count, touches 100 blocks and runs once a second; or nothing \
+            but a sum, by an index, five times a second (ours)",
         judge: counted,
         links: &["https://www.postgresql.org/docs/current/functions-aggregate.html"],
     },
@@ -49,10 +51,28 @@ fn is_page(text: &str) -> bool {
     is_moved && (end.contains("limit ") || end.contains("fetch "))
 }
 
+/// The same of sums: a report may sum up.
+const SUMS_PER_S_MIN: f64 = 5.0;
+
 /// Whether a SELECT returns counts of rows alone.
 fn is_count(text: &str) -> bool {
+    returns_one(&lowered(text), "select count(")
+}
+
+/// Whether a SELECT returns a sum alone, with a value for no rows perhaps.
+fn is_sum(text: &str) -> bool {
     let text = lowered(text);
-    let Some(rest) = text.strip_prefix("select count(") else { return false };
+    let or_none = text.strip_prefix("select coalesce(sum(").and_then(|rest| {
+        let (column, rest) = rest.split_once(')')?;
+        let (_, rest) = rest.split_once(')')?;
+        Some(format!("select sum({column}){rest}"))
+    });
+    returns_one(or_none.as_deref().unwrap_or(&text), "select sum(")
+}
+
+/// Whether a text in small letters begins so and returns nothing else, of some of the rows.
+fn returns_one(text: &str, begin: &str) -> bool {
+    let Some(rest) = text.strip_prefix(begin) else { return false };
     let Some((_, after)) = rest.split_once(')') else { return false };
     let alias = after.split(" from ").next().unwrap_or_default();
     !alias.contains(',') && !alias.contains('(') && after.contains(" where ") && !after.contains(" group by ")
@@ -137,7 +157,37 @@ fn counted(case: &Case) -> Answer {
             );
         }
     }
-    Answer::of(claims, || "statements that return a count, and their blocks".to_string())
+    claims.extend(busy(case).flat_map(|time| summed(case, time)));
+    Answer::of(claims, || "statements that return a count or a sum, and their blocks".to_string())
+}
+
+/// Sums of rows that an index finds: they are computed from all of them each time.
+fn summed(case: &Case, time: &NodeTime) -> Vec<Claim> {
+    let is_it = |statement: &StatementTime| {
+        is_sum(&statement.text) && statement.calls_per_s.is_some_and(|calls| calls >= SUMS_PER_S_MIN)
+    };
+    let by_index = |statement: &&StatementTime| {
+        plan::plan_of(case, time, statement).is_some_and(|planned| {
+            planned.nodes.iter().all(|node| !node.lines.word("kind").ends_with("Seq Scan"))
+        })
+    };
+    let claim_of = |statement: &StatementTime| {
+        let text = format!(
+            "a statement that takes {} of the session time sums up all rows that fit, {} times a second: it touches {} blocks for one number",
+            units::percent(statement.share),
+            units::short(statement.calls_per_s.unwrap_or(0.0)),
+            units::short(statement.blocks.unwrap_or(0.0))
+        );
+        claim(case, time, statement, text)
+            .because("the plan finds the rows by an index, and reads each of them: no index holds their sum")
+            .lacking("how many of the rows have changed since the last time")
+            .remedy(
+                "keep the sum in a row of its own that each change adds to (a balance), or the sums of closed months, days or hundreds of rows, and add up \
+                 only what came since; an index that has the summed column as well (INCLUDE) spares the table",
+                &[],
+            )
+    };
+    large(time, is_it).filter(by_index).map(claim_of).collect()
 }
 
 #[cfg(test)]
@@ -160,6 +210,10 @@ mod tests {
             "select count(t.id) from ticket t left join agent a on a.id = t.agent where t.client = $1"
         ));
         assert!(is_count("SELECT COUNT(*) AS \"__count\" FROM t WHERE a = $1"));
+        assert!(is_sum("select sum(amount) as balance from entry where account = $1"));
+        assert!(is_sum("SELECT coalesce(sum(e.amount), $1) FROM entry e WHERE e.account = $2"));
+        assert!(!is_sum("select sum(a), count(*) from entry where account = $1"));
+        assert!(!is_sum("select sum(amount) from entry"));
         assert!(!is_count("SELECT count(*), max(a) FROM t WHERE a = $1"));
         assert!(!is_count("SELECT count(*) FROM t"));
         assert!(!is_count("SELECT count(*) FROM t WHERE a = $1 GROUP BY b"));

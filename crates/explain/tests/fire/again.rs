@@ -94,6 +94,20 @@ fn selected(scene: &mut Scene, text: &str, rows: u64, blocks: u64) {
     node(scene, 1, 0, "Limit", json!({}));
 }
 
+/// A balance that is summed up from all entries each time.
+fn balance(scene: &mut Scene, kind: &str) {
+    let figures = json!({"calls": 1_250, "rows": 1_250, "shared_hit": 6_000 * 1_250, "total_ms": 30_000.0});
+    statement(scene, "select sum(amount) as balance from entry where account = $1", figures, json!({}));
+    node(scene, 1, 0, "Aggregate", json!({}));
+    node(
+        scene,
+        2,
+        1,
+        kind,
+        json!({"relation": "public.entry", "rows_planned": 20_000.0, "filter": "(account = $1)"}),
+    );
+}
+
 const PAGE: &str = "select no, title from feed order by no limit $2 offset $1 * $3";
 const COUNT: &str = "select count(t.id) from ticket t where t.client = $1 and t.hidden = $2";
 
@@ -227,6 +241,7 @@ pub(crate) const CASES: &[Fires] = &[
     ("REP-16", Counter, |scene| applied(scene, 1_200, 600, false)),
     ("PLAN-65", Co, |scene| selected(scene, PAGE, 1_000, 3_000)),
     ("PLAN-66", Co, |scene| selected(scene, COUNT, 20, 900)),
+    ("PLAN-66", Co, |scene| balance(scene, "Index Scan")),
     ("PLAN-67", Co, |scene| secured(scene, "row-level security", 2_300.0)),
     ("TXN-15", Co, |scene| made(scene, 900)),
     ("LCK-09", Counter, |scene| taken(scene, 5, PARTITION)),
@@ -267,6 +282,7 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
     ("PLAN-65", |scene| selected(scene, "select no, title from feed order by no limit $1", 1_000, 3_000)),
     // A cheap count, one by group, one of a whole table.
     ("PLAN-66", |scene| selected(scene, COUNT, 20, 9)),
+    ("PLAN-66", |scene| balance(scene, "Seq Scan")),
     ("PLAN-66", |scene| {
         selected(scene, "select count(*) from ticket t where t.client = $1 group by t.state", 20, 900)
     }),

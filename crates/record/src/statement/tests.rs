@@ -145,6 +145,10 @@ fn only_one_plain_statement_is_sent_or_pasted() {
     good("select a at time zone $1 from t");
     assert_eq!(good("select now() - interval $1, (date $2)"), "select now() - $1::interval, ($2::date)");
     assert_eq!(
+        good("select a from t where m.day=date $1+$2 and b>=timestamp $3"),
+        "select a from t where m.day=$1::date+$2 and b>=$3::timestamp"
+    );
+    assert_eq!(
         good("select a from t where at > timestamptz $2 limit $3"),
         "select a from t where at > $2::timestamptz limit $3"
     );

@@ -202,7 +202,9 @@ fn first_of_groups<'a>(planned: &Planned<'a>) -> Option<(&'a str, f64)> {
         && largest.lines.word("condition").is_empty()
         && !planned.above(largest).contains(&"Nested Loop");
     let rows = rows_of(largest);
-    let returned = planned.statement.rows?.max(1.0);
+    // Where nothing counts the rows, what the planner expects of the groups.
+    let unique = planned.nodes.iter().find(|node| node.lines.word("kind") == "Unique");
+    let returned = planned.statement.rows.or(unique.map(|node| number(node, "rows_planned")))?.max(1.0);
     (is_whole && rows >= ROWS_MIN && rows >= returned * ROWS_PER_RESULT_MIN)
         .then_some((largest.lines.word("relation"), rows))
 }

@@ -307,6 +307,16 @@ fn index_by_text(statement: &StatementTime, table: &Thing<'_>) -> Option<(String
     (!columns.is_empty() && is_plain && !is_partition).then_some((command, rows * plan::BYTES_PER_ENTRY))
 }
 
+/// An index of a table that begins with one of the columns that a statement compares, by its text, and that column.
+fn index_there<'a>(statement: &StatementTime, table: &Thing<'a>) -> Option<(&'a str, String)> {
+    let wanted = statement::index_columns(&conditions_on(statement, table.lines.word("relation")));
+    table.lines.word("index_columns").split("; ").find_map(|index| {
+        let (name, columns) = index.split_once('(')?;
+        let first = columns.trim_end_matches(')').split(", ").next()?.trim_matches('"');
+        wanted.iter().any(|column| column == first).then(|| (name, first.to_string()))
+    })
+}
+
 /// A statement with the table that it scans.
 struct Scan<'a> {
     time: &'a NodeTime,
@@ -508,6 +518,13 @@ fn look_for_it(case: &Case, scan: &Scan<'_>, planned: Option<&plan::Planned<'_>>
         "SELECT indexdef FROM pg_indexes WHERE format('%s.%s', schemaname, tablename) = {}; -- is there one already that begins with these columns?",
         literal(relation)
     );
+    if let Some((index, column)) = index_there(statement, table) {
+        return claim.because(format!("index {} begins with {}", plain(index, NAME_CHARS), plain(&column, NAME_CHARS))).remedy(
+            "an index for its condition is there, so look in its plan for what keeps it from being used: a function that is VOLATILE, or one of the column, a \
+             value of another type, OR with another table's column, a setting of the planner, or another table of the join that is read first",
+            &[&look, &known],
+        );
+    }
     claim.number("index_bytes", bytes).remedy(
         format!(
             "look at its plan and the indexes that are there; then create one for the columns of its condition, by its text: about {}, written by each of \
