@@ -213,8 +213,10 @@ fn claims<'a>(findings: &'a record::Findings, rule: &str) -> Vec<(record::findin
 fn an_idle_holder_of_a_lock_is_the_first_cause() {
     let mut scene = Scene::healthy();
     scene.set("wait", wait("n1", "Lock", "transactionid"), json!({"sessions": 9}));
-    let root = json!({"node": "n1", "root": "70"});
-    scene.set("block", root, json!({"wait_s": 12.0, "root_state": "idle in transaction"}));
+    for pid in 71..80 {
+        let waiter = json!({"node": "n1", "root": "70", "pid": pid});
+        scene.set("block", waiter, json!({"wait_s": 12.0, "root_state": "idle in transaction"}));
+    }
     let findings = scene.explain();
     let first = &findings.findings[0];
     assert_eq!(
