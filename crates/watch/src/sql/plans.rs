@@ -20,10 +20,11 @@ use crate::collect::{Batch, Collect, With};
 use as_role::Role;
 use connect::sql;
 use due::{Figures, Wanted};
-use inside::Inner;
+use inside::{Author, Inner};
 use record::event;
 use record::statement;
 use record::watched::{MORE_THAN_READ, Plan, PlanIndex, PlanNode};
+use safety::Planner;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -37,7 +38,11 @@ const END_MAX: Duration = Duration::from_secs(3);
 /// What opens the transaction.
 const BEGIN: &str = "begin read only";
 /// The same as another role: it takes a temporary table.
-const BEGIN_AS_ROLE: &str = "rollback; begin read write";
+const BEGIN_AS_ROLE: &str = "begin read write";
+/// A connection on which code of others may run is ended if it does not answer for this long.
+const ROLE_PATIENCE: Duration = Duration::from_secs(3);
+/// All that is tried for one statement.
+const TRIED_MAX: Duration = Duration::from_secs(3);
 /// Limits of the transaction, and what `watch` sets for itself but clients do not.
 const LIMITS: &str = "set local statement_timeout = '2s'; set local lock_timeout = '50ms'; \
     set local plan_cache_mode = 'force_generic_plan'; set local max_parallel_workers_per_gather = 2; set local jit = off";
@@ -91,6 +96,8 @@ pub struct Planning {
 struct Known {
     text: String,
     user: String,
+    /// Of a statement inside of a function: who wrote it.
+    author: Option<Author>,
 }
 
 /// A plan that was made.
@@ -146,7 +153,7 @@ impl Node {
             let within = self.plans.inner.get(&wanted.query_id).map_or(&[][..], Vec::as_slice);
             match inside::look(&mut up.session, &wanted, &known, within) {
                 Ok(looked) => {
-                    let known = known.or_inside(&looked.plan.inner);
+                    let known = known.or_inside(&looked.plan, within);
                     let seen = Seen { hash: looked.plan.hash.clone(), mean_ms: wanted.mean_ms };
                     self.plans.seen.insert(wanted.query_id.clone(), Some(seen));
                     if before.as_deref() != Some(looked.plan.hash.as_str()) {
@@ -294,7 +301,11 @@ fn within<T>(
     mut work: impl FnMut(&mut Session, &Open) -> Result<T, NotPlanned>,
 ) -> Result<T, NotPlanned> {
     let (mut first, mut tried) = (None, vec![]);
+    let begun = Instant::now();
     for kind in TYPES {
+        if begun.elapsed() > TRIED_MAX {
+            break;
+        }
         // Without such parameters another type changes nothing.
         let text_as = statement::plannable(&known.text).map(|plain| typed(&plain, kind)).unwrap_or_default();
         if tried.contains(&text_as) {
@@ -310,11 +321,12 @@ fn within<T>(
 
 fn within_as<T>(
     session: &mut Session,
-    Known { text, user }: &Known,
+    known: &Known,
     kind: (Alone, &str),
     work: &mut impl FnMut(&mut Session, &Open) -> Result<T, NotPlanned>,
 ) -> Result<T, NotPlanned> {
     let why = |why: String| NotPlanned::Why(why);
+    let text = &known.text;
     if session.is_shared() {
         return Err(why("a pooler shares the connection; connect to the server itself".to_string()));
     }
@@ -329,38 +341,85 @@ fn within_as<T>(
     let tables: Vec<String> =
         parsed.tables.into_iter().filter(|table| table.schema.is_none()).map(|table| table.name).collect();
     session.plain(&format!("{BEGIN}; {LIMITS}; {QUIET}"))?;
-    let mut at_end = String::from("rollback");
+    let open = match opened(session, known, plain, &tables) {
+        Ok(open) => open,
+        Err(NotPlanned::Gone(failed)) => return Err(NotPlanned::Gone(failed)),
+        Err(refused) => {
+            session.plain("rollback")?;
+            return Err(refused);
+        }
+    };
+    if open.role.is_none() {
+        return prepared(session, &open, work);
+    }
+    session.plain("rollback")?;
+    let mut beside = session.beside(ROLE_PATIENCE).map_err(|failed| why(failed.to_string()))?;
+    let result = beside
+        .session
+        .plain(&format!("{BEGIN_AS_ROLE}; {LIMITS}; {QUIET}; {}", as_role::QUIET))
+        .map_err(NotPlanned::from)
+        .and_then(|_| prepared(&mut beside.session, &open, work));
+    let Err(NotPlanned::Gone(failed)) = result else { return result };
+    session.end(beside.pid)?;
+    Err(why(format!("the connection on which it was planned: {failed}")))
+}
+
+/// Whether a statement may be planned, by whom, and where its names are looked up.
+fn opened(
+    session: &mut Session,
+    known: &Known,
+    plain: String,
+    tables: &[String],
+) -> Result<Open, NotPlanned> {
+    let why = |why: String| NotPlanned::Why(why);
+    let names = session.query(&safety::of_names(), &[&statement::names(&plain), &tables, &known.user])?;
+    if !plain.is_ascii() && json::text(&names, "encoding") != "UTF8" {
+        return Err(why("a name has letters that this encoding may fold in its own way".to_string()));
+    }
+    let role = as_role::of(&names).map_err(why)?;
+    let own = role.as_ref().filter(|role| !role.is_sieved);
+    if own.is_none() {
+        safety::check_names(&names).map_err(why)?;
+    }
+    if own.is_some() && known.author.as_ref().is_some_and(|author| !author.is_for(&known.user)) {
+        return Err(why(
+            "it is inside of a function of another role, or of one that runs as its owner".to_string()
+        ));
+    }
+    let schemas = safety::schemas(&names, tables, own.map(|role| role.schemas.as_slice())).map_err(why)?;
+    let path =
+        [&["pg_catalog".to_string()], schemas.as_slice(), &["pg_temp".to_string()]].concat().join(", ");
+    Ok(Open { plain, path, names, role })
+}
+
+/// Prepares a statement in the transaction that is open, and ends that, whatever happens inside.
+fn prepared<T>(
+    session: &mut Session,
+    open: &Open,
+    work: &mut impl FnMut(&mut Session, &Open) -> Result<T, NotPlanned>,
+) -> Result<T, NotPlanned> {
+    let planner = match &open.role {
+        None => Planner::Ourselves,
+        Some(role) if role.is_sieved => Planner::Reader,
+        Some(_) => Planner::Itself,
+    };
+    let mut is_prepared = false;
     let mut inside = |session: &mut Session| {
-        let names = session.query(&safety::of_names(), &[&statement::names(&plain), &tables, user])?;
-        if !plain.is_ascii() && json::text(&names, "encoding") != "UTF8" {
-            return Err(why("a name has letters that this encoding may fold in its own way".to_string()));
-        }
-        let role = as_role::of(&names).map_err(why)?;
-        let is_sieved = role.as_ref().is_none_or(|role| role.is_sieved);
-        if is_sieved {
-            safety::check_names(&names).map_err(why)?;
-        }
-        let first = role.as_ref().map_or(&[][..], |role| role.schemas.as_slice());
-        let schemas = safety::schemas(&names, &tables, first).map_err(why)?;
-        let path = [&["pg_catalog".to_string()], schemas.as_slice(), &["pg_temp".to_string()]];
-        if role.is_some() {
-            session.plain(&format!("{BEGIN_AS_ROLE}; {LIMITS}; {QUIET}; {}", as_role::QUIET))?;
-            at_end = format!("{at_end}; {}", as_role::LEFT);
-        }
-        let open = Open { plain: plain.clone(), path: path.concat().join(", "), names, role };
         // The text has no semicolon, no literal and no comment: it cannot end here and go on as another statement.
         session.plain(&format!(
             "set local search_path = {}; prepare pgfathom_plan as {}; {OWN_PATH}",
             open.path, open.plain
         ))?;
-        at_end = format!("{at_end}; deallocate pgfathom_plan");
-        safety::check_tables(&session.query(&safety::of_tables(), &[])?, is_sieved).map_err(why)?;
-        work(session, &open)
+        is_prepared = true;
+        let tables = session.query(&safety::of_tables(), &[])?;
+        safety::check_tables(&tables, planner).map_err(NotPlanned::Why)?;
+        work(session, open)
     };
     let result = inside(session);
-    if !matches!(result, Err(NotPlanned::Gone(_))) {
-        session.plain(&at_end)?;
+    if matches!(result, Err(NotPlanned::Gone(_))) {
+        return result;
     }
+    session.plain(if is_prepared { "rollback; deallocate pgfathom_plan" } else { "rollback" })?;
     result
 }
 
@@ -461,9 +520,17 @@ fn answers(session: &mut Session, open: &Open, commands: &[String]) -> Result<Ve
 }
 
 impl Known {
-    /// The text that was planned: the statement's own, or that of one inside of its functions.
-    fn or_inside(self, inner: &str) -> Known {
-        if inner.is_empty() { self } else { Known { text: inner.to_string(), ..self } }
+    /// What was planned: the statement itself, or one inside of its functions.
+    fn or_inside(self, plan: &Plan, within: &[Inner]) -> Known {
+        let inner = within.iter().find(|inner| plan.inner == inner.text && plan.function == inner.function);
+        match inner {
+            Some(inner) => self.inside(inner),
+            None => self,
+        }
+    }
+
+    fn inside(self, inner: &Inner) -> Known {
+        Known { text: inner.text.clone(), user: self.user, author: Some(inner.author.clone()) }
     }
 }
 

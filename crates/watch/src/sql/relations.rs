@@ -358,8 +358,9 @@ pub(crate) fn texts(probe: &Probe) -> String {
     };
     format!(
         "select json_build_object('texts', (select json_agg(r) from (select distinct on (s.queryid) s.queryid::text query_id,
-           pg_catalog.left(s.query, {TEXT_CHARS}) as text, pg_catalog.pg_get_userbyid(s.userid)::text \"user\"{commas}
-           from {} s where s.queryid = any($1::bigint[]) order by s.queryid, s.query is null, s.calls desc, s.userid) r))::text",
+           pg_catalog.left(s.query, {TEXT_CHARS}) as text, case when s.dbid = d.oid then pg_catalog.pg_get_userbyid(s.userid)::text end \"user\"{commas}
+           from {} s, pg_catalog.pg_database d where d.datname = current_database() and s.queryid = any($1::bigint[])
+           order by s.queryid, s.query is null, s.dbid <> d.oid, s.calls desc, s.userid) r))::text",
         probe.statements.sql.replace("(false)", "(true)")
     )
 }
@@ -369,7 +370,8 @@ pub(crate) fn running_texts(probe: &Probe) -> String {
     let query_id = column(&probe.activity_columns, "query_id", "null::bigint");
     format!(
         "select json_build_object('texts', (select json_agg(r) from (select distinct on ({query_id}) {query_id}::text query_id, query as text,
-             pg_catalog.pg_get_userbyid(usesysid)::text \"user\" from {} where {query_id} = any($1::bigint[]) order by {query_id}, query is null) r))::text",
+             case when datname = current_database() then pg_catalog.pg_get_userbyid(usesysid)::text end \"user\" from {}
+             where {query_id} = any($1::bigint[]) order by {query_id}, query is null, datname is distinct from current_database()) r))::text",
         probe.activity
     )
 }

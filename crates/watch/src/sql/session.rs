@@ -103,6 +103,8 @@ pub struct Session {
     /// into the server's log.
     can_materialize: bool,
     prepared: HashMap<String, postgres::Statement>,
+    /// How it was opened.
+    spec: ConnSpec,
     queries: u64,
     /// Time spent waiting for answers.
     waited_us: u64,
@@ -136,6 +138,7 @@ impl Session {
             client,
             can_materialize: true,
             prepared: HashMap::new(),
+            spec: spec.clone(),
             queries: 0,
             waited_us: 0,
             server_text: (0, 0),
@@ -151,7 +154,7 @@ impl Session {
         session.client.batch_execute(
             "select pg_catalog.set_config(name, case name when 'stats_fetch_consistency' then 'none' when 'exit_on_error' then 'off'
                 when 'client_connection_check_interval' then '1000' else '0' end, false)
-              from pg_catalog.pg_settings where name in ('stats_fetch_consistency', 'idle_session_timeout', 'transaction_timeout', 'exit_on_error',
+              from pg_catalog.pg_settings where name in ('stats_fetch_consistency', 'idle_session_timeout', 'idle_in_transaction_session_timeout', 'transaction_timeout', 'exit_on_error',
                 'client_connection_check_interval')",
         )?;
         session.versioned()
@@ -271,6 +274,46 @@ impl Session {
         Ok(rows.collect())
     }
 
+    /// The message of the error with this SQLSTATE in which a text ends, as long as it is; `None` if it ends without an error.
+    ///
+    /// # Errors
+    /// Any other error.
+    pub(crate) fn message(&mut self, sql: &str, sqlstate: &str) -> Result<Option<String>, Failed> {
+        self.queries += 1;
+        let begin_us = monotonic_us();
+        let answer = self.client.outside()?.simple_query(sql);
+        self.waited_us += monotonic_us() - begin_us;
+        match answer {
+            Ok(_) => Ok(None),
+            Err(error) => match error.as_db_error() {
+                Some(found) if found.code().code() == sqlstate => Ok(Some(found.message().to_string())),
+                _ => Err(error.into()),
+            },
+        }
+    }
+
+    /// Another connection to the same server, for what must not stay with this one.
+    ///
+    /// # Errors
+    /// [`Failed::Gone`] with the reason.
+    pub(crate) fn beside(&self, patience: Duration) -> Result<Beside, Failed> {
+        let mut session = Session::open_ready(&self.spec, patience)?;
+        let pid = session.word("select pg_catalog.pg_backend_pid()")?.and_then(|pid| pid.parse().ok());
+        Ok(Beside { session, pid: pid.unwrap_or_default() })
+    }
+
+    /// Ends the server process of such a connection, if it is still there.
+    ///
+    /// # Errors
+    /// The server's message.
+    pub(crate) fn end(&mut self, pid: i32) -> Result<(), Failed> {
+        self.plain(&format!(
+            "select pg_catalog.pg_terminate_backend(pid) from pg_catalog.pg_stat_activity where pid = {pid} and application_name = '{APPLICATION_NAME}'
+               and usesysid = (select oid from pg_catalog.pg_roles where rolname = session_user)"
+        ))?;
+        Ok(())
+    }
+
     /// Whether another client may use the server process between two transactions.
     pub(crate) fn is_shared(&self) -> bool {
         self.client.is_shared()
@@ -281,6 +324,14 @@ impl Session {
         let (queries, waited_us) = std::mem::replace(&mut self.server_text, (self.queries, self.waited_us));
         (self.queries - queries, self.waited_us - waited_us)
     }
+}
+
+/// A connection beside another one.
+#[derive(Debug)]
+pub(crate) struct Beside {
+    pub(crate) session: Session,
+    /// Of its server process.
+    pub(crate) pid: i32,
 }
 
 /// Time limits of a session.

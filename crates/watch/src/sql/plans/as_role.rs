@@ -7,21 +7,25 @@
 //! an index on it whose expression runs EXPLAIN. The answer is the message of an error, which undoes all of it; no other session sees any of it.
 //!
 //! The server runs EXPLAIN in volatile functions only and an index has immutable ones: so one calls the other. PREPARE, which calls no function of the
-//! statement, is ours; the plan is made when that role executes it, with the policies that apply to it.
+//! statement, is ours; the plan is made when that role executes it, with the policies that apply to it: DISCARD PLANS before makes the server analyse the text
+//! anew, with the role's rights on schemas.
+//!
+//! A session keeps more than a rollback undoes: compiled functions of procedural languages, hypothetical indexes, advisory locks. So each plan has a
+//! connection of its own, which is ended from ours if it does not answer.
 
 use super::NotPlanned;
 use crate::sql::json::{flag, text};
-use crate::sql::session::{Failed, Session};
+use crate::sql::session::Session;
 use connect::sql::literal;
 use record::watched::MORE_THAN_READ;
 use serde_json::Value;
 
+/// Characters of an answer: a message of the server that is much longer ends the connection.
+const ANSWER_CHARS_MAX: usize = 1 << 20;
 /// SQLSTATE of the error that brings the answer.
 const ANSWERED: &str = "PF001";
 /// A role that no session has: what superusers ran is planned as this one (PostgreSQL 14).
 const READER: &str = "pg_read_all_data";
-/// What the role's code can leave with our session.
-pub(super) const LEFT: &str = "select pg_catalog.pg_advisory_unlock_all()";
 
 /// The role that plans.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -65,17 +69,19 @@ pub(super) fn of(names: &Value) -> Result<Option<Role>, String> {
     }
     if is("event_trigger") {
         return refused(
-            " (an event trigger that always fires would run for the temporary table that planning as another role takes)",
+            " (an event trigger could run for the temporary table that planning as another role takes)",
         );
     }
     let schemas = super::list(names, "path").iter().filter_map(Value::as_str).map(str::to_string).collect();
     let of_statement = text(names, "role");
     match of_statement.is_empty() {
         false => Ok(Some(Role { name: of_statement, schemas, is_sieved: false })),
-        true if is("reader") => Ok(Some(Role { name: READER.to_string(), schemas: vec![], is_sieved: true })),
-        true => {
-            refused(&format!(" (it was run by a superuser, and there is no role {READER} to plan it as)"))
+        true if is("reader") && is("superusers") => {
+            Ok(Some(Role { name: READER.to_string(), schemas: vec![], is_sieved: true }))
         }
+        true => refused(&format!(
+            " (the role that ran it is not known, or it is a superuser and there is no role {READER} to plan it as)"
+        )),
     }
 }
 
@@ -92,10 +98,8 @@ pub(super) fn run(
     path: &str,
     commands: &[String],
 ) -> Result<Vec<String>, NotPlanned> {
-    let answer = match session.plain(&script(role, path, commands)) {
-        Err(Failed::Refused { sqlstate, message }) if sqlstate == ANSWERED => message,
-        Err(failed) => return Err(failed.into()),
-        Ok(_) => return Err(NotPlanned::Why("the role's index was made without a plan".to_string())),
+    let Some(answer) = session.message(&script(role, path, commands), ANSWERED)? else {
+        return Err(NotPlanned::Why("the role's index was made without a plan".to_string()));
     };
     session.plain("rollback to savepoint pgfathom_plan")?;
     serde_json::from_str(&answer)
@@ -116,13 +120,15 @@ fn script(role: &Role, path: &str, commands: &[String]) -> String {
         "declare answer pg_catalog.text; answers pg_catalog.text[] := '{{}}'; begin
          perform pg_catalog.set_config('search_path', {}, true);
          {}
+         if pg_catalog.length(pg_catalog.to_json(answers)::pg_catalog.text) operator(pg_catalog.>) {ANSWER_CHARS_MAX} then
+           raise exception 'the plan is too long'; end if;
          raise exception using errcode = '{ANSWERED}', message = pg_catalog.to_json(answers)::pg_catalog.text; end",
         literal(path),
         each.join("\n")
     );
     let name = &role.name;
     format!(
-        "savepoint pgfathom_plan; set local session_replication_role = replica;
+        "discard plans; savepoint pgfathom_plan;
          create function pg_temp.pgfathom_explains() returns pg_catalog.int4 language plpgsql volatile as {};
          create function pg_temp.pgfathom_plan(pg_catalog.int4) returns pg_catalog.int4 language plpgsql immutable as
            'begin return pg_temp.pgfathom_explains(); end';
@@ -148,14 +154,15 @@ mod tests {
         };
         let role = names(json!({"role": "\"The Shop\""})).unwrap().unwrap();
         assert_eq!((role.name.as_str(), role.is_sieved, role.schemas.len()), ("\"The Shop\"", false, 2));
-        let role = names(json!({"reader": true})).unwrap().unwrap();
+        let role = names(json!({"reader": true, "superusers": true})).unwrap().unwrap();
         assert_eq!((role.name.as_str(), role.is_sieved, role.schemas.len()), (READER, true, 0));
         for refused in [
             json!({"super": false, "role": "shop"}),
             json!({"recovery": true, "role": "shop"}),
             json!({"engine": true, "role": "shop"}),
             json!({"event_trigger": true, "role": "shop"}),
-            json!({"reader": false}),
+            json!({"reader": false, "superusers": true}),
+            json!({"reader": true, "superusers": false}),
         ] {
             assert!(names(refused.clone()).is_err_and(|why| why.contains(MORE_THAN_READ)), "{refused}");
         }

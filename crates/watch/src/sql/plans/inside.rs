@@ -2,7 +2,8 @@
 //! about its tables and views (rules, triggers, policies, options, statistics that are switched off, ...).
 
 use super::{
-    Batch, Collect, Failed, Known, Link, Looked, Node, NotPlanned, Session, Tick, Wanted, list, text,
+    Batch, Collect, Failed, Known, Link, Looked, Node, NotPlanned, Session, TRIED_MAX, Tick, Wanted, list,
+    text,
 };
 use crate::sql::facts::OWN_SETTINGS;
 use connect::sql::literal;
@@ -12,6 +13,7 @@ use record::watched::{
     REMOTE_ESTIMATE, TEMPORARY,
 };
 use serde_json::Value;
+use std::time::Instant;
 
 /// Functions of one statement.
 const FUNCTIONS_MAX: usize = 5;
@@ -30,8 +32,25 @@ const COSTLIER_TIMES: f64 = 10.0;
 /// A statement inside of a function.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Inner {
-    function: String,
-    text: String,
+    pub(super) function: String,
+    pub(super) text: String,
+    pub(super) author: Author,
+}
+
+/// The owner of a function.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Author {
+    name: String,
+    is_superuser: bool,
+    /// What is inside runs with the owner's rights, or finds names by a path of the function's own: it is not what a caller would execute.
+    is_apart: bool,
+}
+
+impl Author {
+    /// Whether a role may plan what is inside as what it ran itself.
+    pub(super) fn is_for(&self, role: &str) -> bool {
+        !self.is_apart && (self.is_superuser || self.name == role)
+    }
 }
 
 /// The query for functions in SQL or PL/pgSQL with one of these names, or that triggers of tables with these names call, without those of the server.
@@ -45,7 +64,9 @@ fn question(names: &[String]) -> String {
               from pg_catalog.unnest(coalesce(p.proallargtypes, p.proargtypes::oid[]))
               with ordinality t (id, at)) as types, (select pg_catalog.string_agg(c, ', ') from pg_catalog.unnest(p.proconfig) c
                 where pg_catalog.split_part(c, '=', 1) ~ '{OWN_SETTINGS}') as settings,
-            p.proname in ({names}) as is_named
+            p.proname in ({names}) as is_named, pg_catalog.pg_get_userbyid(p.proowner)::text as owner,
+            exists (select from pg_catalog.pg_roles o where o.oid = p.proowner and o.rolsuper) as of_superuser,
+            p.prosecdef or exists (select from pg_catalog.unnest(p.proconfig) c where c like 'search_path=%') as is_apart
           from pg_catalog.pg_proc p join pg_catalog.pg_language l on l.oid = p.prolang join pg_catalog.pg_namespace n on n.oid = p.pronamespace
           where (p.proname in ({names}) or p.oid in (select t.tgfoid from pg_catalog.pg_trigger t join pg_catalog.pg_class c on c.oid = t.tgrelid
               where c.relname in ({names}) and not t.tgisinternal and t.tgenabled in ('O', 'A')))
@@ -70,8 +91,13 @@ pub(super) fn look(
     // A call alone reads nothing: whatever its function reads is the work.
     let reads = outer.as_ref().is_ok_and(|looked| looked.nodes.iter().any(|node| !node.table.is_empty()));
     let least = if reads { COSTLIER_TIMES * outer.as_ref().map_or(0.0, cost).max(1.0) } else { 0.0 };
-    for Inner { function, text } in inner.iter().take(INNER_MAX) {
-        match super::look(session, wanted, &known.clone().or_inside(text)) {
+    let begun = Instant::now();
+    for one in inner.iter().take(INNER_MAX) {
+        if begun.elapsed() > TRIED_MAX {
+            break;
+        }
+        let Inner { function, text, .. } = one;
+        match super::look(session, wanted, &known.clone().inside(one)) {
             Ok(mut found) if cost(&found) >= least.max(outer.as_ref().map_or(0.0, cost)) => {
                 (found.plan.function, found.plan.inner) = (function.clone(), text.clone());
                 outer = Ok(found);
@@ -95,7 +121,14 @@ fn inner_of(function: &Value) -> Vec<Inner> {
         names.into_iter().zip(types.into_iter().chain(std::iter::repeat(String::new()))).collect();
     let has_tables = |text: &String| statement::parse(text).is_ok_and(|parsed| !parsed.tables.is_empty());
     let found = statement::inner(&text(function, "source"), &arguments).into_iter().filter(has_tables);
-    found.map(|inner| Inner { function: text(function, "name"), text: inner }).collect()
+    let author = Author {
+        name: text(function, "owner"),
+        is_superuser: function["of_superuser"].as_bool() == Some(true),
+        is_apart: function["is_apart"].as_bool() != Some(false),
+    };
+    found
+        .map(|inner| Inner { function: text(function, "name"), text: inner, author: author.clone() })
+        .collect()
 }
 
 /// The types json and character(n), the same in every database (`pg_type.dat`).
@@ -254,12 +287,14 @@ mod tests {
 
     #[test]
     fn statements_of_functions_are_those_with_tables() {
-        let function = serde_json::json!({"name": "login", "arguments": ["u"], "types": ["integer"], "source":
+        let function = serde_json::json!({"name": "login", "owner": "desk", "of_superuser": false, "is_apart": false, "arguments": ["u"], "types": ["integer"], "source":
             "begin perform nextval('n'); delete from visit where person = u and at < now(); return u; end"});
         let found = Inner {
             function: "login".to_string(),
             text: "delete from visit where person = $1::integer and at < now()".to_string(),
+            author: Author { name: "desk".to_string(), is_superuser: false, is_apart: false },
         };
+        assert!(found.author.is_for("desk") && !found.author.is_for("shop"));
         assert_eq!(inner_of(&function), [found]);
         assert_eq!(inner_of(&serde_json::json!({"name": "f", "arguments": null, "source": null})), []);
     }

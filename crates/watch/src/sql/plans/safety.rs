@@ -69,7 +69,7 @@ fn calls_forbidden(tree: &str) -> String {
 /// A type is named by its own name or, as the type of rows, by that of its table.
 pub(super) fn of_names() -> String {
     format!(
-        "with recursive {}, {OTHERS} select json_build_object('database', current_database(), 'encoding', pg_catalog.getdatabaseencoding(),
+        "with recursive {}, {OTHERS}, {OF_ROLE} select json_build_object('database', current_database(), 'encoding', pg_catalog.getdatabaseencoding(),
           'plans', exists (select from pg_catalog.pg_settings where name = 'plan_cache_mode'),
           'version_num', pg_catalog.current_setting('server_version_num')::int,
           'jit_above_cost', (select pg_catalog.current_setting('jit_above_cost', true)::float8),
@@ -78,7 +78,8 @@ pub(super) fn of_names() -> String {
           'own', $3 = session_user::text and current_user = session_user and not (select rolsuper from pg_catalog.pg_roles where rolname = session_user),
           'super', (select pg_catalog.bool_and(rolsuper) from pg_catalog.pg_roles where rolname in (current_user, session_user)),
           'recovery', pg_catalog.pg_is_in_recovery(), 'engine', {},
-          'event_trigger', exists (select from pg_catalog.pg_event_trigger where evtenabled in ('A', 'R')),
+          'event_trigger', exists (select from pg_catalog.pg_event_trigger where evtenabled <> 'D'),
+          'superusers', exists (select from pg_catalog.pg_roles where rolname::text = $3 and rolsuper),
           'role', (select pg_catalog.quote_ident(rolname) from pg_catalog.pg_roles where rolname::text = $3 and not rolsuper),
           'reader', exists (select from pg_catalog.pg_roles where rolname = 'pg_read_all_data' and not rolsuper),
           'path', {},
@@ -100,7 +101,7 @@ pub(super) fn of_names() -> String {
           'tables', (select json_agg(json_build_array(c.relname, pg_catalog.quote_ident(n.nspname), n.nspowner not in (select oid from trusted)
                or exists (select from pg_catalog.aclexplode(coalesce(n.nspacl, pg_catalog.acldefault('n', n.nspowner))) a
                  where a.privilege_type = 'CREATE' and a.grantee not in (select oid from trusted))
-               or exists (select from pg_catalog.pg_class o where o.relnamespace = n.oid and o.relowner not in (select oid from trusted)))) from
+               or exists (select from pg_catalog.pg_class o where o.relnamespace = n.oid and o.relowner not in (select oid from trusted)), {})) from
                  pg_catalog.pg_class c
              join pg_catalog.pg_namespace n on n.oid = c.relnamespace where c.relname = any($2::text[]::name[]) and c.relkind in ('r', 'p', 'v', 'm', 'f')
                and n.nspname <> 'information_schema' and n.nspname !~ '^pg_'),
@@ -109,11 +110,26 @@ pub(super) fn of_names() -> String {
           'hypopg_there', exists (select from pg_catalog.pg_available_extensions where name = 'hypopg'))::text",
         common(),
         is_engine(),
-        path()
+        path(),
+        others_may_make("n"),
     )
 }
 
-/// The schemas in which role $3 finds names, if its sessions have not set others.
+/// The roles whose objects role $3 uses in any case: superusers, itself, and the owners of this database where that is one of them. Goes behind `with`.
+const OF_ROLE: &str = "of_role as materialized (select oid from pg_catalog.pg_roles where rolsuper or rolname::text = $3
+     or rolname = 'pg_database_owner' and exists (select from pg_catalog.pg_database d join pg_catalog.pg_roles o on o.oid = d.datdba
+        where d.datname = current_database() and (o.rolsuper or o.rolname::text = $3)))";
+
+/// Whether others than those may make, rename or drop objects in a schema: what they make there could be found in the place of what is meant.
+fn others_may_make(schema: &str) -> String {
+    format!(
+        "{schema}.nspowner not in (select oid from of_role) or exists (select from pg_catalog.aclexplode(coalesce({schema}.nspacl,
+              pg_catalog.acldefault('n', {schema}.nspowner))) a where a.privilege_type = 'CREATE' and a.grantee not in (select oid from of_role))"
+    )
+}
+
+/// The schemas in which role $3 finds names, if its sessions have not set others: without those in which others may make objects, unless the role's own
+/// setting names them.
 fn path() -> String {
     let setting = "(select pg_catalog.substr(c, 13) from pg_catalog.pg_db_role_setting s, pg_catalog.unnest(s.setconfig) c where c like 'search_path=%'
               and s.setdatabase in (0, (select oid from pg_catalog.pg_database where datname = current_database()))
@@ -123,7 +139,9 @@ fn path() -> String {
         "(select json_agg(pg_catalog.quote_ident(n.nspname) order by w.at) from pg_catalog.unnest(pg_catalog.string_to_array(
               coalesce({setting}, '\"$user\", public'), ',')) with ordinality w (word, at)
             join pg_catalog.pg_namespace n on n.nspname = case pg_catalog.btrim(w.word, ' \"') when '$user' then $3 else pg_catalog.btrim(w.word, ' \"') end
-            where n.nspname !~ '^pg_')"
+            where n.nspname !~ '^pg_' and (not ({}) or exists (select from pg_catalog.pg_db_role_setting s, pg_catalog.unnest(s.setconfig) c
+              where c like 'search_path=%' and s.setrole = (select oid from pg_catalog.pg_roles where rolname::text = $3))))",
+        others_may_make("n")
     )
 }
 
@@ -162,6 +180,8 @@ pub(super) fn of_tables() -> String {
           'foreign', (select min(relname::text) from mine where relkind = 'f' and not {ALONE}),
           'view', (select min(relname::text) from mine where relkind = 'v' and relowner not in (select oid from trusted)),
           'rule', (select min(relname::text) from mine where relkind in ('r', 'p') and relhasrules),
+          'others', (select min(relname::text) from mine where relowner not in (select oid from trusted)),
+          'policy', (select min(relname::text) from mine where oid in (select polrelid from pg_catalog.pg_policy)),
           'unreadable', (select min(relname::text) from mine where not pg_catalog.has_table_privilege(oid, 'select')),
           'hidden', exists (select from used d where {}
              or {} or {} or {} or {}
@@ -216,23 +236,41 @@ pub(super) fn check_names(answer: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// The schemas in which the tables without a schema, `wanted`, are found, behind those where names are looked up first.
+/// The schemas in which the tables without a schema, `wanted`, are found, behind those where a role looks names up first. For a role none is added in which
+/// others may make objects.
 ///
 /// # Errors
 /// Why they are not known.
-pub(super) fn schemas(answer: &Value, wanted: &[String], first: &[String]) -> Result<Vec<String>, String> {
+pub(super) fn schemas(
+    answer: &Value,
+    wanted: &[String],
+    first: Option<&[String]>,
+) -> Result<Vec<String>, String> {
     if flag(answer, "plans") != Some(true) {
         return Err("the server has no plan_cache_mode (before PostgreSQL 12)".to_string());
     }
-    let mut schemas = first.to_vec();
+    let mut schemas = first.unwrap_or_default().to_vec();
     for name in wanted {
-        let of_name = list(answer, "tables").iter().filter(|row| row[0].as_str() == Some(name));
-        let found: Vec<&str> = of_name.filter_map(|row| row[1].as_str()).collect();
+        let of_name: Vec<&Value> =
+            list(answer, "tables").iter().filter(|row| row[0].as_str() == Some(name)).collect();
+        let schema = |row: &&Value| row[1].as_str().map(str::to_string);
+        if of_name.iter().filter_map(schema).any(|found| first.is_some_and(|first| first.contains(&found))) {
+            continue;
+        }
+        let is_fit = |row: &&&Value| first.is_none() || row[3] == Value::Bool(false);
+        let found: Vec<String> = of_name.iter().filter(is_fit).filter_map(schema).collect();
         match found.as_slice() {
-            found if found.iter().any(|one| first.iter().any(|schema| schema == one)) => {}
-            [only] if schemas.iter().any(|schema| schema == only) => {}
-            [only] => schemas.push((*only).to_string()),
-            [] => return Err(format!("table {name} is not in this database, or temporary")),
+            [only] if schemas.contains(only) => {}
+            [only] => schemas.push(only.clone()),
+            [] if of_name.is_empty() => {
+                return Err(format!("table {name} is not in this database, or temporary"));
+            }
+            [] => {
+                return Err(format!(
+                    "table {name} is in no schema of its role's search_path in which only that role and superusers may make objects: ALTER ROLE ... SET \
+                        search_path, or REVOKE CREATE ON SCHEMA ... FROM PUBLIC"
+                ));
+            }
             several => {
                 return Err(format!(
                     "table {name} is in {} schemas, and the statement does not name one",
@@ -244,8 +282,19 @@ pub(super) fn schemas(answer: &Value, wanted: &[String], first: &[String]) -> Re
     Ok(schemas)
 }
 
-/// Whether the locked tables may be planned; else why not. A role that plans what it has run itself has no sieve.
-pub(super) fn check_tables(answer: &Value, is_sieved: bool) -> Result<(), String> {
+/// Who plans a statement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Planner {
+    /// Our own role: what is evaluated must belong to it or to a superuser.
+    Ourselves,
+    /// The role that ran it.
+    Itself,
+    /// One that reads everything, for a superuser: the tables themselves must belong to superusers, and a policy could read any others.
+    Reader,
+}
+
+/// Whether the locked tables may be planned; else why not.
+pub(super) fn check_tables(answer: &Value, planner: Planner) -> Result<(), String> {
     let reasons = [
         (
             "foreign",
@@ -254,14 +303,21 @@ pub(super) fn check_tables(answer: &Value, is_sieved: bool) -> Result<(), String
         ("view", "is a view of a role that is no superuser: planning could run its functions"),
         ("rule", "has rules"),
         ("unreadable", "is not readable for our role; grant pg_read_all_data"),
+        ("others", "belongs to a role that is no superuser, and a superuser ran the statement"),
+        ("policy", "has policies, and a superuser ran the statement"),
     ];
+    let applies = |name: &str| match planner {
+        Planner::Itself => ["foreign", "rule"].contains(&name),
+        Planner::Ourselves => !["others", "policy"].contains(&name),
+        Planner::Reader => true,
+    };
     for (name, why) in reasons {
         let table = text(answer, name);
-        if !table.is_empty() && (is_sieved || ["foreign", "rule"].contains(&name)) {
+        if !table.is_empty() && applies(name) {
             return Err(format!("{table} {why}"));
         }
     }
-    if is_sieved && flag(answer, "hidden") != Some(false) {
+    if planner != Planner::Itself && flag(answer, "hidden") != Some(false) {
         return Err("an index, a check, a default or a policy of its tables uses a function of a role that is no superuser".to_string());
     }
     Ok(())
