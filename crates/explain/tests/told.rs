@@ -598,10 +598,3 @@ fn standbys_that_are_there_are_not_missing() {
     let claim = crate::fire::fit::enough_standbys();
     assert!(claim.as_str().is_some_and(|claim| !claim.contains("must confirm")), "{claim}");
 }
-
-/// Of groups only those that do not fit are written, so small files say nothing of the memory that a session has.
-#[test]
-fn groups_that_are_more_than_planned_need_no_setting_of_the_sessions() {
-    let claim = crate::fire::surplus::claim_of("PLAN-02", crate::fire::fit::more_groups);
-    assert!(claim.contains("into 10k groups") && !claim.contains("of their own"), "{claim}");
-}

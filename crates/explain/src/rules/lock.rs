@@ -372,8 +372,8 @@ fn root_of(case: &Case, root: &Thing<'_>) -> Option<Root> {
         && usual >= BEHIND_MIN
         && looks as u64 >= if is_crowded { LOOKS_CROWDED_MIN } else { LOOKS_MIN };
     let is_crowd = blocked >= BLOCKED_MIN && waited_s >= CROWD_WAIT_S && has_of_lost(OF_LOST_CROWD);
-    let is_heard = turns::speaks(&peers, root) || waited_s >= WAIT_S;
-    (is_heard && (is_crowd || is_costly || waited_s >= WAIT_S)).then_some(Root {
+    let is_first = turns::speaks(&peers, root) || waited_s >= WAIT_S;
+    (is_first && (is_crowd || is_costly || waited_s >= WAIT_S)).then_some(Root {
         blocked,
         others: peers.len() - 1,
         waited_s,
@@ -465,9 +465,6 @@ fn way_out(
     }
 }
 
-/// Characters of an application's name in a claim.
-const APPLICATION_CHARS: usize = 40;
-
 /// Who blocked how many others for how long, in which state, with which statement, and what keeps the others waiting.
 fn headline(
     root: &Thing<'_>,
@@ -479,12 +476,7 @@ fn headline(
     let who = match (root.name, application) {
         ("0", _) => "a prepared transaction".to_string(),
         (pid, "") => format!("session {pid}"),
-        (pid, name) if figures.others > 0 => format!(
-            "session {pid} of {} (one of {}, one after another)",
-            super::costly::plain(name, APPLICATION_CHARS),
-            figures.others + 1
-        ),
-        (pid, name) => format!("session {pid} of {}", super::costly::plain(name, APPLICATION_CHARS)),
+        (pid, name) => turns::named(pid, name, figures.others),
     };
     let lasted = match figures.is_costly && figures.waited_s < CROWD_WAIT_S {
         true => format!("again and again, for up to {}", units::seconds(longest_s)),

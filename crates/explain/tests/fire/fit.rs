@@ -245,7 +245,7 @@ fn small_files(scene: &mut Scene) {
 }
 
 /// The same where far more rows are returned than groups were planned.
-pub(crate) fn more_groups(scene: &mut Scene) {
+fn more_groups(scene: &mut Scene) {
     small_files(scene);
     scene.set(
         "statement",
@@ -476,4 +476,11 @@ pub(crate) fn enough_standbys() -> Value {
     standbys(&mut scene, "ANY 1 (*)");
     let found = scene.explain().findings.into_iter().find(|finding| finding.rule == "REP-01");
     json!(found.map(|finding| finding.claim))
+}
+
+/// Of groups only those that do not fit are written, so small files say nothing of the memory that a session has.
+#[test]
+fn groups_that_are_more_than_planned_need_no_setting_of_the_sessions() {
+    let claim = super::surplus::claim_of("PLAN-02", more_groups);
+    assert!(claim.contains("into 10k groups") && !claim.contains("of their own"), "{claim}");
 }

@@ -2,6 +2,10 @@
 
 use crate::case::{Case, Thing};
 use crate::node_time;
+use crate::rules::costly::plain;
+
+/// Characters of an application's name in a claim.
+const APPLICATION_CHARS: usize = 40;
 
 /// The application of a session, if it is known.
 pub(super) fn application<'a>(case: &'a Case, root: &Thing<'a>) -> &'a str {
@@ -38,4 +42,11 @@ pub(super) fn share_behind(case: &Case, node: &str, root: &str) -> Option<f64> {
         _ => name.strip_prefix("session ").is_some_and(|rest| rest.split(':').next() == Some(root)),
     };
     by.shares.iter().find(|(name, _)| is_root(name)).map(|(_, share)| *share)
+}
+
+/// A session in a claim, and how many others of its program took turns with it.
+pub(super) fn named(pid: &str, name: &str, others: usize) -> String {
+    let turns =
+        if others > 0 { format!(" (one of {}, one after another)", others + 1) } else { String::new() };
+    format!("session {pid} of {}{turns}", plain(name, APPLICATION_CHARS))
 }

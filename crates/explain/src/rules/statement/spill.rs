@@ -21,6 +21,8 @@ pub(crate) const SAVED_LEAST: &str = "saved_least";
 pub(crate) const SAVED_MOST: &str = "saved_most";
 /// Bytes a second at which rows are written into files in the page cache and read again, by a slow CPU.
 const FILES_PER_S: f64 = 100e6;
+/// By how much the files exceed what a sort or hash table needs, so that they hold something else.
+const KEPT_TIMES: f64 = 10.0;
 /// A number of groups is the planned one with this difference.
 const AS_PLANNED: f64 = 0.2;
 /// What more memory saves of a statement's time at least, so that it is more than a note.
@@ -243,6 +245,12 @@ fn in_files(planned: &plan::Planned<'_>) -> Option<Step> {
     };
     let largest = planned.nodes.iter().filter_map(|node| Some((wants(node)?, node)));
     let (bytes, node) = largest.max_by(|left, right| left.0.total_cmp(&right.0))?;
+    let written = planned.statement.temp_bytes.unwrap_or(0.0);
+    let kept = planned.nodes.iter().find(|node| node.lines.word("kind") == "CTE Scan");
+    if kept.is_some() && bytes * KEPT_TIMES < written {
+        let words = "it keeps the rows of WITH, which is computed as a whole".to_string();
+        return Some(Step { words, bytes: written, may_be_more: true });
+    }
     let shown = units::count(number(node, "rows_planned"));
     let above = planned.nodes.iter().find(|one| number(one, "number") == number(node, "above"));
     let condition = if is_hash(node) { above? } else { node }.lines.word("condition");
@@ -270,74 +278,73 @@ fn saved(statement: &StatementTime, bytes: f64) -> (f64, f64) {
 pub(super) fn spill(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
-        for statement in &time.statements {
-            let bytes = statement.temp_bytes.unwrap_or(0.0);
-            let verb = statement.text.split_whitespace().next().unwrap_or("").to_ascii_lowercase();
-            let is_build = ["create", "reindex", "alter", "cluster"].contains(&verb.as_str());
-            // What runs once does its work in files, and a COPY does not sort.
-            let runs = statement.calls_per_s.unwrap_or(0.0) * time.seconds;
-            let is_once = (is_build || verb == "vacuum") && runs < BUILDS_MIN || verb == "copy";
-            // Decoded changes are kept in files, whatever work_mem is (REP-14, CFG-01).
-            let is_decoding = statement.text.contains("pg_logical_slot_");
-            let setting = if is_build { "maintenance_work_mem" } else { "work_mem" };
-            let own = own_limit(case, time, setting, &statement.database);
-            // Who has little memory of his own writes small files.
-            let own = own.or_else(|| own_of_function(case, time, statement, setting));
-            let least = own.as_ref().map_or(SPILL_BYTES_MIN, |own| SPILL_BYTES_MIN.min(own.bytes));
-            // Processes that build an index together exchange their part in files, however much memory they have.
-            let has_room = is_build
-                && case
-                    .setting(&time.node, setting)
-                    .and_then(units::setting)
-                    .is_some_and(|room| bytes < room);
-            if statement.share < SPILL_SHARE_MIN || bytes < least || is_once || is_decoding || has_room {
-                continue;
-            }
-            let megabytes = (bytes * MEMORY_PER_SPILLED / f64::from(1 << 20)).ceil().max(1.0) as u64;
-            let needed = megabytes.next_power_of_two();
-            let now = case.setting(&time.node, setting).unwrap_or("unknown");
-            let step = plan::plan_of(case, time, statement).and_then(|planned| in_files(&planned));
-            let less = step
-                .as_ref()
-                .filter(|step| own.is_none() && !is_build && !step.may_be_more)
-                .and_then(|step| less_in_sessions(case, time, bytes, step.bytes));
-            let (saved_least, saved_most) = saved(statement, bytes);
-            let severity = if saved_most < SAVED_MUCH { Severity::Low } else { severity(statement.share) };
-            let mut commands: Vec<String> = own.iter().map(|own| own.command.clone()).collect();
-            match less {
-                Some(_) => commands.push(IN_SESSION.to_string()),
-                None => commands.extend(more_memory(case, time, setting, needed, &statement.database)),
-            }
-            commands.push(explain_it(case, &time.node, statement));
-            let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
-            claims.push(
-                Claim::new(
-                    severity,
-                    Level::CoOccurrence,
-                    format!(
-                        "{}: a statement that takes {} of the session time writes {} of temporary files per execution ({setting} {now}{}){}",
-                        time.node,
-                        units::percent(statement.share),
-                        units::bytes(bytes),
-                        less.unwrap_or_else(|| own.as_ref().map_or(String::new(), |own| format!(", but {}", own.words))),
-                        step.map_or(String::new(), |step| format!(": {}", step.words))
-                    ),
-                )
-                .on_node(&time.node)
-                .during(case.one("server", &time.node).map(|server| server.ticks.window()))
-                .number("share", statement.share)
-                .number("temp_bytes_per_call", bytes)
-                .number(SAVED_LEAST, saved_least)
-                .number(SAVED_MOST, saved_most)
-                .with(own.as_ref(), |claim, own| claim.number(OWN_LIMIT, own.bytes))
-                .because(format!("the statement: {}", in_a_line(statement)))
-                .lacking("the time of the files alone: EXPLAIN (ANALYZE, BUFFERS) shows it with track_io_timing")
-                .remedy(SPILL_REMEDY, &commands),
-            );
-        }
+        claims.extend(time.statements.iter().filter_map(|statement| of_statement(case, time, statement)));
         claims.extend(unnamed_spill(case, time));
     }
     Answer::of(claims, || "temporary files of the statements that take the time".to_string())
+}
+
+fn of_statement(case: &Case, time: &NodeTime, statement: &StatementTime) -> Option<Claim> {
+    let bytes = statement.temp_bytes.unwrap_or(0.0);
+    let verb = statement.text.split_whitespace().next().unwrap_or("").to_ascii_lowercase();
+    let is_build = ["create", "reindex", "alter", "cluster"].contains(&verb.as_str());
+    // What runs once does its work in files, and a COPY does not sort.
+    let runs = statement.calls_per_s.unwrap_or(0.0) * time.seconds;
+    let is_once = (is_build || verb == "vacuum") && runs < BUILDS_MIN || verb == "copy";
+    // Decoded changes are kept in files, whatever work_mem is (REP-14, CFG-01).
+    let is_decoding = statement.text.contains("pg_logical_slot_");
+    let setting = if is_build { "maintenance_work_mem" } else { "work_mem" };
+    let own = own_limit(case, time, setting, &statement.database);
+    // Who has little memory of his own writes small files.
+    let own = own.or_else(|| own_of_function(case, time, statement, setting));
+    let least = own.as_ref().map_or(SPILL_BYTES_MIN, |own| SPILL_BYTES_MIN.min(own.bytes));
+    // Processes that build an index together exchange their part in files, however much memory they have.
+    let has_room = is_build
+        && case.setting(&time.node, setting).and_then(units::setting).is_some_and(|room| bytes < room);
+    if statement.share < SPILL_SHARE_MIN || bytes < least || is_once || is_decoding || has_room {
+        return None;
+    }
+    let megabytes = (bytes * MEMORY_PER_SPILLED / f64::from(1 << 20)).ceil().max(1.0) as u64;
+    let needed = megabytes.next_power_of_two();
+    let now = case.setting(&time.node, setting).unwrap_or("unknown");
+    let step = plan::plan_of(case, time, statement).and_then(|planned| in_files(&planned));
+    let less = step
+        .as_ref()
+        .filter(|step| own.is_none() && !is_build && !step.may_be_more)
+        .and_then(|step| less_in_sessions(case, time, bytes, step.bytes));
+    let (saved_least, saved_most) = saved(statement, bytes);
+    let severity = if saved_most < SAVED_MUCH { Severity::Low } else { severity(statement.share) };
+    let mut commands: Vec<String> = own.iter().map(|own| own.command.clone()).collect();
+    match less {
+        Some(_) => commands.push(IN_SESSION.to_string()),
+        None => commands.extend(more_memory(case, time, setting, needed, &statement.database)),
+    }
+    commands.push(explain_it(case, &time.node, statement));
+    let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
+    Some(
+        Claim::new(
+            severity,
+            Level::CoOccurrence,
+            format!(
+                "{}: a statement that takes {} of the session time writes {} of temporary files per execution ({setting} {now}{}){}",
+                time.node,
+                units::percent(statement.share),
+                units::bytes(bytes),
+                less.unwrap_or_else(|| own.as_ref().map_or(String::new(), |own| format!(", but {}", own.words))),
+                step.map_or(String::new(), |step| format!(": {}", step.words))
+            ),
+        )
+        .on_node(&time.node)
+        .during(case.one("server", &time.node).map(|server| server.ticks.window()))
+        .number("share", statement.share)
+        .number("temp_bytes_per_call", bytes)
+        .number(SAVED_LEAST, saved_least)
+        .number(SAVED_MOST, saved_most)
+        .with(own.as_ref(), |claim, own| claim.number(OWN_LIMIT, own.bytes))
+        .because(format!("the statement: {}", in_a_line(statement)))
+        .lacking("the time of the files alone: EXPLAIN (ANALYZE, BUFFERS) shows it with track_io_timing")
+        .remedy(SPILL_REMEDY, &commands),
+    )
 }
 
 #[cfg(test)]

@@ -287,14 +287,14 @@ mod tests {
 
     #[test]
     fn statements_of_functions_are_those_with_tables() {
-        let function = serde_json::json!({"name": "login", "owner": "desk", "of_superuser": false, "is_apart": false, "arguments": ["u"], "types": ["integer"], "source":
+        let function = serde_json::json!({"name": "login", "owner": "clerk", "of_superuser": false, "is_apart": false, "arguments": ["u"], "types": ["integer"], "source":
             "begin perform nextval('n'); delete from visit where person = u and at < now(); return u; end"});
         let found = Inner {
             function: "login".to_string(),
             text: "delete from visit where person = $1::integer and at < now()".to_string(),
-            author: Author { name: "desk".to_string(), is_superuser: false, is_apart: false },
+            author: Author { name: "clerk".to_string(), is_superuser: false, is_apart: false },
         };
-        assert!(found.author.is_for("desk") && !found.author.is_for("shop"));
+        assert!(found.author.is_for("clerk") && !found.author.is_for("shop"));
         assert_eq!(inner_of(&function), [found]);
         assert_eq!(inner_of(&serde_json::json!({"name": "f", "arguments": null, "source": null})), []);
     }
