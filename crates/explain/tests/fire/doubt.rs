@@ -64,3 +64,75 @@ fn an_index_that_a_range_or_pattern_below_an_aggregate_could_use_may_gain_nothin
     });
     assert_eq!((many.severity, least(&many)), (Severity::Low, 0.0), "{many:?}");
 }
+
+/// A partition, or a table, of 300,000 rows that is scanned twice in each execution of a statement with this plan.
+fn scanned_twice(scene: &mut Scene, text: &str, nodes: &[(u64, u64, &str, Value)]) {
+    statement(scene, text, json!({"calls": 200, "rows": 200, "shared_hit": 600_000}), json!({}));
+    for (number, above, kind, fields) in nodes {
+        node(scene, *number, *above, kind, fields.clone());
+    }
+    twice(scene);
+}
+
+/// 200 executions in a minute that each scan a table of 300,000 rows twice.
+fn twice(scene: &mut Scene) {
+    let keys = json!({"node": "n1", "database": "db", "relation": "public.visit_old"});
+    let fields = json!({"partition_of": "public.visit", "live_rows": 300_000, "seq_scans": 400, "seq_rows": 120_000_000});
+    scene.set("table", keys, fields);
+}
+
+#[test]
+fn a_scan_that_the_plan_does_not_show_is_no_proof_of_a_missing_index() {
+    let by_index = || json!({"relation": "public.visit_old", "index": "visit_old_at", "condition": "(visit_1.at < $2)", "table_rows": 300_000.0});
+    let text = "select date_trunc($1, at), avg(v) from visit where at < $2 group by 1";
+    let report = one("PLAN-01", |scene| {
+        scanned_twice(scene, text, &[(1, 0, "Aggregate", json!({})), (2, 1, "Index Scan", by_index())]);
+    });
+    assert_eq!((report.severity, least(&report)), (Severity::Low, 0.0), "{report:?}");
+    // An equality is no guess, but the plan has its index, and why executions scan is another matter.
+    let text = "select avg(v) from visit_old where kind = $1 and at < $2";
+    let known = one("PLAN-01", |scene| {
+        scanned_twice(scene, text, &[(1, 0, "Aggregate", json!({})), (2, 1, "Index Scan", by_index())]);
+    });
+    assert_eq!((known.severity, least(&known)), (Severity::Low, 0.0), "{known:?}");
+}
+
+#[test]
+fn a_table_that_nothing_compares_is_read_as_a_whole_rightly() {
+    let whole = |join: &'static str| {
+        let plan = [
+            (1, 0, "Aggregate", json!({})),
+            (
+                2,
+                1,
+                join,
+                json!({"relation": if join == "Seq Scan" { "public.page" } else { "" },
+                "filter": "(NOT (ANY (page.id = (hashed SubPlan 1).col1)))"}),
+            ),
+            (
+                3,
+                2,
+                "Seq Scan",
+                json!({"relation": "public.visit_old", "table_rows": 300_000.0, "rows_planned": 300_000.0, "subquery": join == "Seq Scan"}),
+            ),
+        ];
+        found("PLAN-01", move |scene| {
+            let text = "select count(*) from page where id not in (select page from visit_old)";
+            scanned_twice(scene, text, &plan);
+        })
+    };
+    assert!(whole("Seq Scan").is_none(), "no condition of the statement is on it");
+    assert!(whole("Hash Join").is_some(), "a join compares a column of it");
+}
+
+#[test]
+fn no_more_rows_are_printed_for_a_scan_than_the_table_has() {
+    let finding = one("PLAN-01", |scene| {
+        let text = "select v from visit_old where page = $1";
+        let figures = json!({"calls": 200, "total_ms": 30_000.0, "rows": 200, "shared_hit": 600_000});
+        super::work::statement(scene, "9", text, figures);
+        twice(scene);
+    });
+    assert!(finding.claim.contains("reads 600,000 rows of public.visit_old in 2"), "{}", finding.claim);
+    assert!(finding.evidence.iter().any(|line| line.contains("300,000 rows each")), "{finding:?}");
+}
