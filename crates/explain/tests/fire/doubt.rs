@@ -136,3 +136,22 @@ fn no_more_rows_are_printed_for_a_scan_than_the_table_has() {
     assert!(finding.claim.contains("reads 600,000 rows of public.visit_old in 2"), "{}", finding.claim);
     assert!(finding.evidence.iter().any(|line| line.contains("300,000 rows each")), "{finding:?}");
 }
+
+#[test]
+fn partitions_are_counted_by_the_catalog() {
+    let of = |parts: u64| {
+        one("PLAN-09", |scene| {
+            for day in 0..20 {
+                let keys =
+                    json!({"node": "n1", "database": "db", "relation": format!("public.reading_{day}")});
+                let fields = json!({"partition_of": "reading", "index_scans": 6000 + day, "seq_scans": 0, "blocks_hit": 200_000, "blocks_read": 0,
+                    "live_rows": 10_000, "parts": parts});
+                scene.set("table", keys, fields);
+            }
+        })
+    };
+    let (some, all) = (of(400), of(20));
+    assert!(some.claim.contains("all 20 recorded ones of the 400 partitions of reading"), "{}", some.claim);
+    assert_eq!(some.numbers["partitions"], 400.0);
+    assert!(all.claim.contains("all of 20 partitions of reading"), "{}", all.claim);
+}
