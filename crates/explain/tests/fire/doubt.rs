@@ -155,3 +155,43 @@ fn partitions_are_counted_by_the_catalog() {
     assert_eq!(some.numbers["partitions"], 400.0);
     assert!(all.claim.contains("all of 20 partitions of reading"), "{}", all.claim);
 }
+
+/// A join with a foreign table whose condition is sent, so many rows that its server sends in all for 900 that are returned, and so many by the plan.
+fn joined(scene: &mut Scene, sent: u64, planned: f64) {
+    let text =
+        "select w.name from ware w join stock s on s.id = w.id where w.id between $1 and $2 and s.kind = $3";
+    statement(
+        scene,
+        text,
+        json!({"calls": 90, "total_ms": 30_000.0, "rows": 900, "shared_hit": 0}),
+        json!({}),
+    );
+    node(scene, 1, 0, "Hash Join", json!({"condition": "(w.id = s.id)"}));
+    let remote = "SELECT id, name FROM public.ware WHERE ((id >= $1::integer)) AND ((id <= $2::integer))";
+    let fields = json!({"alias": "w", "relation": "public.ware", "foreign_server": "far", "remote": remote, "filter": "", "table_rows": 0.0,
+        "rows_planned": planned});
+    node(scene, 2, 1, "Foreign Scan", fields);
+    for (kind, event) in [("CPU", "CPU"), ("Extension", "PostgresFdwGetResult")] {
+        let keys = json!({"node": "n1", "backend": "client backend", "state": "active", "wait_type": kind, "wait_event": event, "query_id": "9"});
+        scene.set("wait", keys, json!({"sessions": 2}));
+    }
+    let cursor = json!({"calls": 900, "rows": sent, "total_ms": 3_000.0});
+    super::work::statement(scene, "62", "FETCH 100 FROM c1", cursor);
+}
+
+#[test]
+fn many_rows_that_fit_what_is_sent_are_no_missing_index_there() {
+    let many = one("EXT-06", |scene| joined(scene, 4_500_000, 500.0));
+    assert!(many.claim.contains("fetches 50,000 rows of public.ware from server far"), "{}", many.claim);
+    assert!(many.claim.contains("to return 10: what leaves out the others is a join"), "{}", many.claim);
+    assert!(!many.remedy.text.contains("create an index"), "{}", many.remedy.text);
+    let thrown = one("EXT-03", |scene| joined(scene, 4_500_000, 500.0));
+    assert!(thrown.claim.contains("conditions are sent there"), "{}", thrown.claim);
+    // A server that is not watched has no cursors.
+    let by_plan = one("EXT-06", |scene| joined(scene, 0, 40_000.0));
+    assert!(by_plan.claim.contains("rows of public.ware, by its plan, from server far"), "{}", by_plan.claim);
+    assert_eq!(by_plan.severity, Severity::Medium);
+    // Few rows come, whatever the plan expects, and sessions wait for them.
+    let slow = one("EXT-06", |scene| joined(scene, 900, 50_000.0));
+    assert!(slow.claim.contains("without an index that fits"), "{}", slow.claim);
+}
