@@ -195,3 +195,28 @@ fn many_rows_that_fit_what_is_sent_are_no_missing_index_there() {
     let slow = one("EXT-06", |scene| joined(scene, 900, 50_000.0));
     assert!(slow.claim.contains("without an index that fits"), "{}", slow.claim);
 }
+
+/// A list of so many constants in a statement whose executions take 10 ms, and whose planning is counted.
+fn listed(scene: &mut Scene, constants: usize, plan_ms: Option<f64>) {
+    let members: Vec<String> = (1..=constants).map(|number| format!("${number}")).collect();
+    let text = format!("select count(v) from visit where id not in ({})", members.join(", "));
+    let mut figures = json!({"calls": 3_000, "total_ms": 30_000.0, "rows": 3_000, "shared_hit": 3_000_000});
+    if let Some(ms) = plan_ms {
+        figures["plan_ms"] = json!(ms * 3_000.0);
+    }
+    statement(scene, &text, figures, json!({"planning_ms": 0.3}));
+    node(scene, 1, 0, "Seq Scan", json!({"relation": "public.visit", "filter": "(id <> ALL ($1))"}));
+}
+
+#[test]
+fn a_list_costs_what_its_parsing_and_planning_take() {
+    // The scan takes the time: 0.5 ms of 10 are the list's.
+    let run = one("PLAN-39", |scene| listed(scene, 400, None));
+    assert_eq!(run.severity, Severity::Low, "{run:?}");
+    let most = run.benefit.as_ref().map_or(0.0, |benefit| benefit.most);
+    assert!(least(&run) == 0.0 && most < 0.1, "{:?}", run.benefit);
+    assert!(run.claim.contains("with a NOT IN list of some 400 constants"), "{}", run.claim);
+    assert!(run.remedy.text.contains("<> ALL ($1)") && !run.remedy.text.contains("= ANY ($1)"), "{run:?}");
+    let planned = one("PLAN-39", |scene| listed(scene, 400, Some(12.0)));
+    assert!(planned.severity > Severity::Low, "{planned:?}");
+}
