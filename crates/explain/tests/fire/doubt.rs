@@ -220,3 +220,24 @@ fn a_list_costs_what_its_parsing_and_planning_take() {
     let planned = one("PLAN-39", |scene| listed(scene, 400, Some(12.0)));
     assert!(planned.severity > Severity::Low, "{planned:?}");
 }
+
+#[test]
+fn a_count_is_one_for_pages_only_where_pages_are_read() {
+    let of = |other: &'static str| {
+        one("PLAN-66", |scene| {
+            let text = "select count(*) from ticket t where t.client = $1";
+            statement(scene, text, json!({"calls": 200, "rows": 200, "shared_hit": 180_000}), json!({}));
+            node(scene, 1, 0, "Aggregate", json!({}));
+            super::work::statement(
+                scene,
+                "62",
+                other,
+                json!({"calls": 200, "rows": 4_000, "total_ms": 900.0}),
+            );
+        })
+    };
+    let alone = of("select id, title from note where client = $1 order by id limit $2");
+    assert_eq!((alone.severity, least(&alone)), (Severity::Low, 0.0), "{alone:?}");
+    let page = of("select id, title from ticket where client = $1 order by id limit $2");
+    assert!(page.severity > Severity::Low && least(&page) > 0.0, "{page:?}");
+}
