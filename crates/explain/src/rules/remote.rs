@@ -3,8 +3,8 @@
 
 use super::costly::{closing, in_a_line, plain, severity};
 use super::plan::{self, Planned};
-use super::repeated;
 use crate::case::{Case, Thing};
+use crate::node_time;
 use crate::rule::Need::Field;
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
@@ -75,6 +75,27 @@ pub(super) fn sends_condition(scan: &Thing<'_>) -> Option<bool> {
     statement::parse(scan.lines.word("remote")).ok().map(|parsed| parsed.is_filtered)
 }
 
+/// Whether a statement is one that reads a cursor of postgres_fdw, which it names `c1`, `c2` and so on.
+pub(super) fn is_fetch(text: &str) -> bool {
+    let words: Vec<String> = text.split_whitespace().map(str::to_ascii_uppercase).collect();
+    let is_cursor = |name: &String| {
+        name.strip_prefix('C')
+            .is_some_and(|rest| !rest.is_empty() && rest.chars().all(|c| c.is_ascii_digit()))
+    };
+    matches!(words.as_slice(), [fetch, _, from, name] if fetch == "FETCH" && from == "FROM" && is_cursor(name))
+}
+
+/// Rows of a statement a second.
+pub(super) fn rows_per_s(statement: &StatementTime) -> Option<f64> {
+    Some(statement.calls_per_s? * statement.rows?)
+}
+
+/// Rows a second that servers send to cursors of postgres_fdw, as far as the sending ones are watched.
+pub(super) fn fetched_per_s(case: &Case) -> f64 {
+    let all = node_time::all(case).iter().flat_map(|time| &time.statements);
+    all.filter(|one| is_fetch(&one.text)).filter_map(rows_per_s).sum()
+}
+
 /// Rows that are sent for an execution.
 #[derive(Clone, Copy)]
 enum Sent {
@@ -99,7 +120,7 @@ fn sent_for_few(case: &Case, planned: &Planned<'_>, scan: &Thing<'_>) -> Option<
     let is_other =
         |other: &StatementTime| other.query_id != one.query_id && waits_for_others(other) >= WAITS_FETCHING;
     let is_alone = !planned.time.statements.iter().any(is_other);
-    let fetched = if is_alone { repeated::fetched_per_s(case) } else { 0.0 };
+    let fetched = if is_alone { fetched_per_s(case) } else { 0.0 };
     let sent = match fetched / one.calls_per_s.filter(|calls| *calls > 0.0)? {
         rows if rows > 0.0 => Sent::Counted(rows),
         _ => Sent::Planned(scan.lines.last("rows_planned").unwrap_or(0.0)),

@@ -2,7 +2,8 @@
 //! server gets one by one (EXT-02).
 
 use super::costly::{busy, in_a_line, plain, severity};
-use super::{plan, remote};
+use super::plan;
+use super::remote::{self, fetched_per_s, is_fetch, rows_per_s};
 use crate::case::Case;
 use crate::node_time;
 use crate::rule::Need::{Any, Field, Looked};
@@ -289,25 +290,6 @@ fn one_by_one(case: &Case) -> Answer {
         );
     }
     Answer::of(claims, || "statements of postgres_fdw".to_string())
-}
-/// Whether a statement is one that reads a cursor of postgres_fdw, which it names `c1`, `c2` and so on.
-fn is_fetch(text: &str) -> bool {
-    let words: Vec<String> = text.split_whitespace().map(str::to_ascii_uppercase).collect();
-    let is_cursor = |name: &String| {
-        name.strip_prefix('C')
-            .is_some_and(|rest| !rest.is_empty() && rest.chars().all(|c| c.is_ascii_digit()))
-    };
-    matches!(words.as_slice(), [fetch, _, from, name] if fetch == "FETCH" && from == "FROM" && is_cursor(name))
-}
-
-fn rows_per_s(statement: &StatementTime) -> Option<f64> {
-    Some(statement.calls_per_s? * statement.rows?)
-}
-
-/// Rows a second that servers send to cursors of postgres_fdw, as far as the sending ones are watched.
-pub(super) fn fetched_per_s(case: &Case) -> f64 {
-    let all = node_time::all(case).iter().flat_map(|time| &time.statements);
-    all.filter(|one| is_fetch(&one.text)).filter_map(rows_per_s).sum()
 }
 
 /// What throws rows away here. What the plan shows to be sent is not missing there.
