@@ -8,6 +8,7 @@ pub(crate) mod engine;
 mod names;
 mod rows;
 mod table_queue;
+mod target;
 
 pub use table_queue::TableQueue;
 
@@ -282,6 +283,7 @@ impl Case {
         case.matrix = reader.run.summary.matrix.clone().or_else(|| Matrix::of_steps(&reader.run.steps));
         case.sweep = reader.run.summary.sweep.clone().or_else(|| Sweep::of(&reader.run.steps));
         case.run = reader.run;
+        target::as_the_server_has(&mut case.run);
         case.events = reader.events;
         if let Some(interval) = interval {
             case.events.retain(|event| event.kind == QUERY || interval.holds(event.t_us));
@@ -527,11 +529,7 @@ impl Case {
             .facts("setting")
             .find(|fact| fact.name == name && (node.is_empty() || fact.node == node))
             .map(|fact| fact.value.as_str());
-        let target = || {
-            let settings = &self.run.target.as_ref()?.settings;
-            settings.iter().find(|setting| setting.name == name).map(|setting| setting.value.as_str())
-        };
-        recorded.or_else(target)
+        recorded.or_else(|| target::setting(&self.run, name))
     }
 
     /// A setting of a node as it was at a moment.

@@ -205,6 +205,12 @@ impl Claim {
         self
     }
 
+    /// It matters no more than this.
+    pub(crate) fn at_most(mut self, severity: Severity) -> Claim {
+        self.0.severity = self.0.severity.min(severity);
+        self
+    }
+
     /// When it was present.
     pub fn during(mut self, windows: impl IntoIterator<Item = Window>) -> Claim {
         self.0.windows.extend(windows);

@@ -1,14 +1,15 @@
 //! PLAN-37 to PLAN-40: indexes of kinds that do not fit the data or the changes of their table, long lists of constants, and bitmaps that do not fit into
 //! work_mem. They start from the plans and counters of the statements that take the time.
 
-use super::costly::{busy, in_a_line, severity};
-use super::paste::{AS_THE_APPLICATION, literal};
+mod list;
+
+use super::costly::{busy, severity};
+use super::paste::literal;
 use super::plan::{self, Planned};
 use crate::case::{Case, Thing};
 use crate::rule::Need::{self, Field};
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
-use record::event;
 use record::finding::{Level, NodeTime, Severity, StatementTime};
 use record::statement;
 
@@ -39,8 +40,8 @@ pub(super) const RULES: &[Rule] = &[
         title: "a statement has a list of hundreds of constants",
         needs: &[Field("statement", "calls"), Field("server", "sessions_active")],
         limits: "20 % of the session time in a statement with 100 constants in a list; where PostgreSQL 18 shortens the list, by the text of a session \
-            that ran it, or by blocks for 100 searches of its index (ours)",
-        judge: long_list,
+            that ran it, or by blocks for 100 searches of its index; low unless parsing and planning take 10 % of the session time (ours)",
+        judge: list::long_list,
         links: &[
             "https://www.postgresql.org/docs/current/functions-comparisons.html#FUNCTIONS-COMPARISONS-ANY-SOME",
         ],
@@ -67,10 +68,6 @@ const BLOCKS_MIN: f64 = 100.0;
 const BLOCKS_PER_ROW_MIN: f64 = 4.0;
 /// Blocks of an execution, of those of the table.
 const OF_TABLE_MIN: f64 = 0.5;
-/// Constants of a list.
-const CONSTANTS_MIN: f64 = 100.0;
-/// Blocks from the root of an index to a row.
-const BLOCKS_OF_DESCENT: f64 = 3.0;
 /// Rows of a bitmap.
 const BITMAP_ROWS_MIN: f64 = 1_000.0;
 /// Bytes that a bitmap takes for a page (`tbm_calculate_entries` in tidbitmap.c).
@@ -338,172 +335,6 @@ fn block_range(case: &Case) -> Answer {
     Answer::of(claims, || "BRIN indexes of the tables that plans search".to_string())
 }
 
-/// How many constants a list has.
-#[derive(Clone, Copy, PartialEq, Debug)]
-enum Length {
-    /// By its text.
-    Counted(f64),
-    /// By its text, which was cut off in the list.
-    Cut(f64),
-    /// The text is shortened; that of a session that was seen with the statement has so many, and may be cut.
-    Seen(f64),
-    /// The text is shortened; an execution touches as many blocks as so many searches.
-    ByWork(f64),
-}
-
-impl Length {
-    fn number(self) -> f64 {
-        match self {
-            Length::Counted(number) | Length::Cut(number) | Length::Seen(number) | Length::ByWork(number) => {
-                number
-            }
-        }
-    }
-
-    fn words(self) -> String {
-        let number = units::short(self.number());
-        match self {
-            Length::Counted(_) => format!("some {number} constants"),
-            Length::Cut(_) | Length::Seen(_) => format!("{number} constants or more"),
-            Length::ByWork(_) => format!("unknown length, by its work some {number} constants"),
-        }
-    }
-}
-
-/// Constants in a list in which a text was cut off: it is not parsed, and its list is what it consists of.
-fn cut_list(text: &str) -> Option<usize> {
-    let text = text.to_ascii_lowercase();
-    let (_, rest) = text.split_once(" in ($")?;
-    (!rest.contains(')')).then(|| rest.matches('$').count() + 1)
-}
-
-/// Constants in the longest list of a statement, as far as its text has them.
-fn listed(statement: &StatementTime) -> usize {
-    let by_parser = statement::shape(&statement.text).map_or(0, |shape| shape.list_length);
-    by_parser.max(cut_list(&statement.text).unwrap_or(0))
-}
-
-/// Commas that the text of a session with the statement had.
-fn commas_seen(case: &Case, statement: &StatementTime) -> Option<f64> {
-    let mut of_it =
-        case.events_of(event::QUERY).filter(|event| Case::word_of(event, "query_id") == statement.query_id);
-    of_it.find_map(|event| event.more.get("commas")?.as_f64())
-}
-
-/// Blocks of a search for one constant, by the plan that is made from a shortened text; `None` if it does not search an index for it.
-fn blocks_of_one(planned: &Planned<'_>) -> Option<f64> {
-    let is_search = |node: &&Thing<'_>| {
-        let condition = node.lines.word("condition");
-        node.lines.word("kind").starts_with("Index") && condition.contains("= $")
-    };
-    let scan = planned.nodes.iter().find(is_search)?;
-    Some(BLOCKS_OF_DESCENT + scan.lines.last("rows_planned").unwrap_or(1.0))
-}
-
-/// The length of a list that is worth a finding.
-fn length(case: &Case, time: &NodeTime, statement: &StatementTime) -> Option<Length> {
-    let counted = listed(statement) as f64;
-    if counted >= CONSTANTS_MIN {
-        let is_cut = cut_list(&statement.text).is_some();
-        return Some(if is_cut { Length::Cut(counted) } else { Length::Counted(counted) });
-    }
-    if !statement::has_shortened_list(&statement.text) {
-        return None;
-    }
-    // The shortened text has one comma for all that it leaves out.
-    let left = statement.text.matches(',').count() as f64;
-    let seen = commas_seen(case, statement).map_or(0.0, |commas| commas - left + 2.0);
-    if seen >= CONSTANTS_MIN {
-        return Some(Length::Seen(seen));
-    }
-    // What subqueries touch is not the list's.
-    let has_subquery = |one: &Thing<'_>| one.lines.flag("subquery") == Some(true);
-    let planned =
-        plan::plan_of(case, time, statement).filter(|planned| !planned.nodes.iter().any(has_subquery))?;
-    let by_work = statement.blocks? / blocks_of_one(&planned)?;
-    (by_work >= CONSTANTS_MIN).then_some(Length::ByWork(by_work))
-}
-
-fn long_list(case: &Case) -> Answer {
-    let mut claims = vec![];
-    for time in busy(case) {
-        for one in time.statements.iter().filter(|one| one.share >= SHARE_UNSURE_MIN) {
-            if let Some(length) = length(case, time, one) {
-                claims.push(of_list(case, time, one, length));
-            }
-        }
-    }
-    Answer::of(claims, || "lists of constants in statements".to_string())
-}
-
-/// Entries of a statement from which on the lengths of its lists fill pg_stat_statements.
-const ENTRIES_MIN: u64 = 20;
-
-/// In how many entries the server counts it, as the end of a claim.
-fn entries_of(one: &StatementTime) -> String {
-    let many = one.entries.filter(|entries| *entries >= ENTRIES_MIN);
-    many.map_or(String::new(), |entries| {
-        format!(": each length of the list is another entry of pg_stat_statements, {entries} of them here, so that none of them seems costly")
-    })
-}
-
-fn of_list(case: &Case, time: &NodeTime, one: &StatementTime, length: Length) -> Claim {
-    let array = one.text.replacen(" IN (", " = ANY (", 1).replacen(" in (", " = ANY (", 1);
-    let prepared = statement::plannable(&array).ok().filter(|text| text.contains(" = ANY ("));
-    let commands: Vec<String> = prepared
-        .map(|text| format!("EXPLAIN (GENERIC_PLAN) {text}; {AS_THE_APPLICATION}; $1 is one array"))
-        .into_iter()
-        .chain([format!(
-            "SELECT calls, rows, plans, total_plan_time, total_exec_time FROM pg_stat_statements WHERE queryid = {};",
-            one.query_id
-        )])
-        .collect();
-    let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
-    let planning = one.plan_ms.map(|ms| format!("planning takes {} per execution", units::us(ms * 1e3)));
-    let planned = plan::plan_of(case, time, one);
-    let by_index = planned.as_ref().and_then(|planned| {
-        planned.nodes.iter().map(|node| node.lines.word("index")).find(|name| !name.is_empty())
-    });
-    Claim::new(
-        severity(one.share),
-        Level::CoOccurrence,
-        format!(
-            "{}: {} of the session time is one statement with an IN list of {}, {} times a second{}",
-            time.node,
-            units::percent(one.share),
-            length.words(),
-            units::short(one.calls_per_s.unwrap_or(0.0)),
-            entries_of(one)
-        ),
-    )
-    .on_node(&time.node)
-    .during(case.one("server", &time.node).map(|server| server.ticks.window()))
-    .number("share", one.share)
-    .number("constants", length.number())
-    .because(format!("the statement: {}", in_a_line(one)))
-    .because("each constant is sent as text, parsed, analysed and planned anew for each execution, before the first row is found")
-    .with(planning.clone(), Claim::because)
-    .with(planning.is_none().then_some(()), |claim, ()| {
-        claim.lacking("how long parsing and planning take: pg_stat_statements.track_planning counts the latter; no view counts the former")
-    })
-    .with(one.entries.filter(|entries| *entries >= ENTRIES_MIN), |claim, entries| {
-        claim
-            .number("entries", entries as f64)
-            .because("when pg_stat_statements.max is reached, the entries that were used least are thrown away, those of other statements as well")
-    })
-    .with((!matches!(length, Length::Counted(_) | Length::Cut(_))).then_some(()), |claim, ()| {
-        claim.lacking("the length of the list: PostgreSQL 18 shortens it in pg_stat_statements; log_min_duration_statement logs whole texts")
-    })
-    .with(by_index, |claim, name| {
-        claim.not(format!("a missing index: the plan finds the rows of a constant by index {name}"))
-    })
-    .remedy(
-        "send the keys as one array parameter of a prepared statement (= ANY ($1)), or join with unnest($1) or a temporary table; where \
-            the keys come from another statement, join with that",
-        &commands,
-    )
-}
-
 /// The pages that a bitmap has, and those that work_mem has room for, if these are fewer.
 fn overflow(case: &Case, planned: &Planned<'_>) -> Option<(f64, f64, f64)> {
     let is_heap = |node: &&Thing<'_>| node.lines.word("kind").ends_with("Bitmap Heap Scan");
@@ -553,8 +384,8 @@ pub(super) fn is_explained(case: &Case, time: &NodeTime, statement: &StatementTi
     let plan = || plan::plan_of(case, time, statement);
     // For one constant there is an index: that the table is scanned is the work of a long list.
     let is_list = || {
-        length(case, time, statement).is_some()
-            && plan().is_some_and(|planned| blocks_of_one(&planned).is_some())
+        list::length(case, time, statement).is_some()
+            && plan().is_some_and(|planned| list::blocks_of_one(&planned).is_some())
     };
     if statement.share >= SHARE_UNSURE_MIN && is_list() {
         return true;
@@ -573,15 +404,5 @@ mod tests {
         assert!(names_column("(article.words @@ to_tsquery($1))", "words"));
         assert!(!names_column("(article.words_old @@ to_tsquery($1))", "words"));
         assert!(!names_column("(article.keywords @@ to_tsquery($1))", "words"));
-    }
-
-    #[test]
-    fn a_list_is_counted_even_in_a_text_that_was_cut_off() {
-        let of = |text: String| listed(&StatementTime { text, ..StatementTime::default() });
-        let members = |count: usize| (1..=count).map(|n| format!("${n}")).collect::<Vec<_>>().join(", ");
-        assert_eq!(of(format!("SELECT 1 FROM t WHERE id IN ({})", members(150))), 150);
-        assert_eq!(of(format!("SELECT 1 FROM t WHERE id IN ({}, $30", members(300))), 301);
-        assert_eq!(of("SELECT 1 FROM t WHERE id IN ($1 /*, ... */)".to_string()), 1);
-        assert_eq!(of("SELECT 1 FROM t WHERE id IN ($1, $2)".to_string()), 2);
     }
 }

@@ -1,6 +1,7 @@
 //! PLAN-87: what a table's checks and defaults compute for each row that is written, by functions of the application.
 
 use super::costly::{busy, in_a_line, is_name_of, plain, severity};
+use super::inside::COUNT_FUNCTIONS;
 use super::paste::literal;
 use super::waste;
 use crate::case::Case;
@@ -25,6 +26,9 @@ pub(super) const RULES: &[Rule] = &[Rule {
 
 /// The share of the session time of a statement.
 const SHARE_MIN: f64 = 0.2;
+const REMEDY: &str = "a check and a default are evaluated for each row. A query inside of the function needs an index for its conditions; and it neither \
+    sees rows of other open transactions nor is it run again when those change: an exclusion constraint, a unique index or a foreign key keeps the rule \
+    with an index, and for sure";
 /// Characters of what a table has.
 const WORDS_CHARS: usize = 160;
 
@@ -74,15 +78,13 @@ fn judge(case: &Case) -> Answer {
                     ))
                     .lacking("the time of the function: track_functions = pl counts it")
                     .remedy(
-                        "a check and a default are evaluated for each row. A query inside of the function needs an index for its conditions; and it neither sees \
-                         rows of other open transactions nor is it run again when those change: an exclusion constraint, a unique index or a foreign \
-                         key keeps the rule with an index, and for sure",
+                        REMEDY,
                         &[
                             &format!(
                                 "SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = {}::regclass AND contype = 'c';",
                                 literal(relation)
                             ),
-                            "ALTER SYSTEM SET track_functions = 'pl'; SELECT pg_reload_conf(); -- then: SELECT * FROM pg_stat_user_functions ORDER BY total_time DESC;",
+                            COUNT_FUNCTIONS,
                         ],
                     ),
             );

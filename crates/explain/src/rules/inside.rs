@@ -134,6 +134,10 @@ pub(super) fn triggers_of<'a>(table: &Thing<'a>) -> Vec<(&'a str, &'a str)> {
     written.split("; ").filter_map(of_one).collect()
 }
 
+/// What makes the server count calls of functions, and shows them.
+pub(super) const COUNT_FUNCTIONS: &str = "ALTER SYSTEM SET track_functions = 'pl'; SELECT pg_reload_conf(); -- then: SELECT * FROM \
+    pg_stat_user_functions ORDER BY total_time DESC;";
+
 /// What makes the server count what runs inside of statements, as far as it does not yet.
 pub(super) fn to_count_it(case: &Case, node: &str) -> Vec<&'static str> {
     let mut commands = vec![];
@@ -141,9 +145,7 @@ pub(super) fn to_count_it(case: &Case, node: &str) -> Vec<&'static str> {
         commands.push("ALTER SYSTEM SET pg_stat_statements.track = 'all'; SELECT pg_reload_conf(); -- also counts statements inside of functions");
     }
     if !["pl", "all"].contains(&case.setting(node, "track_functions").unwrap_or("none")) {
-        commands.push(
-            "ALTER SYSTEM SET track_functions = 'pl'; SELECT pg_reload_conf(); -- then: SELECT * FROM pg_stat_user_functions ORDER BY total_time DESC;",
-        );
+        commands.push(COUNT_FUNCTIONS);
     }
     commands
 }

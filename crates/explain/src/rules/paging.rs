@@ -5,7 +5,9 @@ use super::plan;
 use crate::case::Case;
 use crate::rule::Need::Field;
 use crate::rule::{Answer, Claim, Rule};
+use crate::rules::statement::SAVED_LEAST;
 use crate::units;
+use record::event;
 use record::finding::{Level, NodeTime, Severity, StatementTime};
 use record::statement::{self, Verb};
 
@@ -22,8 +24,8 @@ pub(super) const RULES: &[Rule] = &[
         id: "PLAN-66",
         title: "all rows that fit are counted or summed up again and again",
         needs: &[Field("statement", "calls"), Field("server", "sessions_active")],
-        limits: "20 % of the session time in a SELECT with a condition that returns nothing but a count, touches 100 blocks and runs once a second; or nothing \
-            but a sum, by an index, five times a second (ours)",
+        limits: "20 % of the session time in a SELECT with a condition that returns nothing but a count, touches 100 blocks and runs once a second; low \
+            unless another statement reads pages of the same tables, with LIMIT; or nothing but a sum, by an index, five times a second (ours)",
         judge: counted,
         links: &["https://www.postgresql.org/docs/current/functions-aggregate.html"],
     },
@@ -76,6 +78,19 @@ fn returns_one(text: &str, begin: &str) -> bool {
     let Some((_, after)) = rest.split_once(')') else { return false };
     let alias = after.split(" from ").next().unwrap_or_default();
     !alias.contains(',') && !alias.contains('(') && after.contains(" where ") && !after.contains(" group by ")
+}
+
+/// Whether another statement reads pages of a table that a count reads: only then is the number one that is shown with them.
+fn has_pages(case: &Case, count: &StatementTime) -> bool {
+    let tables = |text: &str| statement::parse(text).map(|parsed| parsed.tables).unwrap_or_default();
+    let counted = tables(&count.text);
+    // A page that is quick has no share of the time worth a line: any text that was recorded counts.
+    let mut texts = case.events_of(event::QUERY).map(|event| Case::word_of(event, "text"));
+    texts.any(|text| {
+        let page = lowered(text);
+        let is_page = [" limit ", " fetch first ", " fetch next "].iter().any(|word| page.contains(word));
+        is_page && tables(text).iter().any(|one| counted.iter().any(|table| table.name == one.name))
+    })
 }
 
 fn large<'a>(
@@ -144,8 +159,15 @@ fn counted(case: &Case) -> Answer {
                 units::short(statement.calls_per_s.unwrap_or(0.0)),
                 units::short(statement.blocks.unwrap_or(0.0))
             );
+            let is_of_pages = has_pages(case, statement);
             claims.push(
                 claim(case, time, statement, text)
+                    .with((!is_of_pages).then_some(0.0), |claim, none| {
+                        claim.at_most(Severity::Low).number(SAVED_LEAST, none)
+                    })
+                    .with(is_of_pages.then_some(()), |claim, ()| {
+                        claim.because("another statement reads pages of the same table, with LIMIT")
+                    })
                     .because("PostgreSQL reads every row or index entry that it counts: no index holds the number")
                     .lacking("what the number is for: a list of pages needs it seldom")
                     .remedy(

@@ -40,7 +40,7 @@ pub(super) use pattern::{Advice, of_text as pattern_of_text};
 pub(super) use tree::{below, inputs, number};
 pub(super) use unusable::{is_obstructed, pattern_of};
 pub(crate) use wanted::UNSURE;
-pub(super) use wanted::{HOW_MANY_FIT, Wanted, is_unknown_by_text, wanted};
+pub(super) use wanted::{HOW_MANY_FIT, Wanted, is_in_doubt, is_unknown_by_text, needs_all, wanted};
 
 /// A plan is made only of a statement that was counted, or that sessions were seen at work with.
 const NEEDS: &[Need] = &[Field("plan", "cost_total"), Field("server", "sessions_active")];

@@ -1,21 +1,24 @@
-//! EXT-06: statements that wait for a foreign server, by their plans: a condition that is checked here, or one that the other server is slow with.
+//! EXT-06: statements that wait for a foreign server, by their plans: a condition that is checked here, one that the other server is slow with, or many rows
+//! that fit what is sent and are not wanted.
 
 use super::costly::{closing, in_a_line, plain, severity};
 use super::plan::{self, Planned};
 use crate::case::{Case, Thing};
+use crate::node_time;
 use crate::rule::Need::Field;
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
-use record::finding::{Level, StatementTime};
+use record::finding::{Level, Severity, StatementTime};
 use record::statement::{self, Condition};
 use record::watched::FUNCTION_TEXT;
 
 pub(super) const RULES: &[Rule] = &[Rule {
     id: "EXT-06",
-    title: "a condition on a foreign table is not sent, or the other server is slow with it",
+    title: "a condition on a foreign table is not sent, or the other server is slow with it, or sends many rows for few",
     needs: &[Field("plan", "cost_total"), Field("server", "sessions_active")],
     limits: "15 % of the session time in a statement whose sessions wait in an extension for a fifth of it, and that fetches a foreign table without a \
-        condition and checks one here, and returns fewer than 1,000 rows; or sends it, takes 5 ms, and waits for half of them (ours)",
+        condition and checks one here, and returns fewer than 1,000 rows; or sends it, takes 5 ms, and waits for half of them; or sends it and fetches \
+        1,000 rows, 20 for each one that it returns (ours)",
     judge,
     links: &[
         "https://www.postgresql.org/docs/current/postgres-fdw.html#POSTGRES-FDW-REMOTE-QUERY-OPTIMIZATION",
@@ -29,6 +32,9 @@ const WAITS_FETCHING: f64 = 0.2;
 const WAITS_SLOW: f64 = 0.5;
 /// Rows of an execution: more are what the statement is for.
 const ROWS_MAX: f64 = 1_000.0;
+/// Rows that the other server sends for an execution, and for each that is returned, from which on it is these that take the time.
+const SENT_MIN: f64 = 1_000.0;
+const SENT_PER_ROW_MIN: f64 = 20.0;
 /// A round trip takes less.
 const SLOW_MS: f64 = 5.0;
 /// Characters of what is sent.
@@ -43,19 +49,84 @@ fn judge(case: &Case) -> Answer {
         if waits < WAITS_FETCHING || planned.statement.rows.is_some_and(|rows| rows >= ROWS_MAX) {
             continue;
         }
-        let scans: Vec<&Thing<'_>> = planned.nodes.iter().filter(|node| is_scan(node)).collect();
         // Of several, the plan alone does not show which one takes the time.
-        let [scan] = scans.as_slice() else { continue };
-        let remote = scan.lines.word("remote");
-        let sends = statement::parse(remote).ok().map(|parsed| parsed.is_filtered);
+        let [scan] = scans(&planned)[..] else { continue };
+        let sends = sends_condition(&scan);
         let filter = scan.lines.word("filter");
         claims.extend(match (filter.is_empty(), sends) {
-            (false, Some(false)) => fetched(case, &planned, scan, waits),
-            (true, Some(true)) if waits >= WAITS_SLOW => slow(case, &planned, scan, waits),
+            (false, Some(false)) => fetched(case, &planned, &scan, waits),
+            (_, Some(true)) if let Some(sent) = sent_for_few(case, &planned, &scan) => {
+                Some(many(&planned, case, &scan, (waits, sent)))
+            }
+            (true, Some(true)) if waits >= WAITS_SLOW => slow(case, &planned, &scan, waits),
             _ => None,
         });
     }
     Answer::of(claims, || "plans of statements that wait for foreign servers".to_string())
+}
+
+/// Scans of foreign tables in a plan.
+pub(super) fn scans<'a>(planned: &Planned<'a>) -> Vec<Thing<'a>> {
+    planned.nodes.iter().filter(|node| is_scan(node)).copied().collect()
+}
+
+/// Whether what is sent for a scan has a condition; `None` if it cannot be read.
+pub(super) fn sends_condition(scan: &Thing<'_>) -> Option<bool> {
+    statement::parse(scan.lines.word("remote")).ok().map(|parsed| parsed.is_filtered)
+}
+
+/// Whether a statement is one that reads a cursor of postgres_fdw, which it names `c1`, `c2` and so on.
+pub(super) fn is_fetch(text: &str) -> bool {
+    let words: Vec<String> = text.split_whitespace().map(str::to_ascii_uppercase).collect();
+    let is_cursor = |name: &String| {
+        name.strip_prefix('C')
+            .is_some_and(|rest| !rest.is_empty() && rest.chars().all(|c| c.is_ascii_digit()))
+    };
+    matches!(words.as_slice(), [fetch, _, from, name] if fetch == "FETCH" && from == "FROM" && is_cursor(name))
+}
+
+/// Rows of a statement a second.
+pub(super) fn rows_per_s(statement: &StatementTime) -> Option<f64> {
+    Some(statement.calls_per_s? * statement.rows?)
+}
+
+/// Rows a second that servers send to cursors of postgres_fdw, as far as the sending ones are watched.
+pub(super) fn fetched_per_s(case: &Case) -> f64 {
+    let all = node_time::all(case).iter().flat_map(|time| &time.statements);
+    all.filter(|one| is_fetch(&one.text)).filter_map(rows_per_s).sum()
+}
+
+/// Rows that are sent for an execution.
+#[derive(Clone, Copy)]
+enum Sent {
+    /// To cursors of a server that is watched.
+    Counted(f64),
+    /// By the plan.
+    Planned(f64),
+}
+
+impl Sent {
+    fn rows(self) -> f64 {
+        match self {
+            Sent::Counted(rows) | Sent::Planned(rows) => rows,
+        }
+    }
+}
+
+/// Rows that are sent for an execution, if these are many for those that it returns.
+fn sent_for_few(case: &Case, planned: &Planned<'_>, scan: &Thing<'_>) -> Option<Sent> {
+    let one = planned.statement;
+    // Cursors have no name of the statement that opened them: they are its own if no other one waits.
+    let is_other =
+        |other: &StatementTime| other.query_id != one.query_id && waits_for_others(other) >= WAITS_FETCHING;
+    let is_alone = !planned.time.statements.iter().any(is_other);
+    let fetched = if is_alone { fetched_per_s(case) } else { 0.0 };
+    let sent = match fetched / one.calls_per_s.filter(|calls| *calls > 0.0)? {
+        rows if rows > 0.0 => Sent::Counted(rows),
+        _ => Sent::Planned(scan.lines.last("rows_planned").unwrap_or(0.0)),
+    };
+    let is_for_few = sent.rows() >= one.rows.unwrap_or(f64::MAX) * SENT_PER_ROW_MIN;
+    (sent.rows() >= SENT_MIN && is_for_few).then_some(sent)
 }
 
 /// A scan of one foreign table, with what is sent for it.
@@ -138,6 +209,45 @@ fn fetched(case: &Case, planned: &Planned<'_>, scan: &Thing<'_>, waits: f64) -> 
             ],
         );
     Some(claim)
+}
+
+/// The condition is sent, many rows fit it, and few of them are left here: what leaves out the others is not sent.
+fn many(planned: &Planned<'_>, case: &Case, scan: &Thing<'_>, (waits, sent): (f64, Sent)) -> Claim {
+    let (remote, filter) = (scan.lines.word("remote"), scan.lines.word("filter"));
+    let relation = scan.lines.word("relation");
+    let by_plan = matches!(sent, Sent::Planned(_));
+    let returned = planned.statement.rows.unwrap_or(0.0);
+    let text = format!(
+        "{} of the session time is one statement that fetches {} rows of {relation}{} from {} for each execution, to return {}: what leaves out the others is \
+         {}",
+        planned.share(),
+        units::short(sent.rows()),
+        if by_plan { ", by its plan," } else { "" },
+        server(scan),
+        units::short(returned),
+        match filter {
+            "" => "a join or an aggregate that is done here".to_string(),
+            filter => format!("checked here: {}", plain(filter, CONDITION_CHARS)),
+        }
+    );
+    planned
+        .claim(case, Level::CoOccurrence, severity(planned.statement.share), text)
+        .number("waits_share", waits)
+        .number("rows_sent", sent.rows())
+        .number("rows_returned", returned)
+        .because(format!("what is sent: {}", plain(remote, REMOTE_CHARS)))
+        .because(planned.file())
+        .not("a condition of the foreign table that is not sent: what is sent has one")
+        .with(by_plan.then_some(()), |claim, ()| {
+            claim.at_most(Severity::Medium).lacking("how many rows it sends: EXPLAIN (ANALYZE, VERBOSE) counts them")
+        })
+        .lacking("how long the other server takes to find the rows: watch that server, too")
+        .remedy(
+            "let the other server leave them out: postgres_fdw sends a join only if both tables are foreign tables of one server, for one role, and an \
+             aggregate only over such tables; with a table of this side, find its keys first and send them as one array (= ANY), or keep a copy of the \
+             smaller table on the other side (a materialized view, logical replication)",
+            &["SELECT srvname, srvoptions FROM pg_foreign_server; -- EXPLAIN (VERBOSE) shows as \"Remote SQL\" what is sent; the nodes above it work here"],
+        )
 }
 
 /// The condition is sent, and the other server takes the time; `None` where it is only queried often.

@@ -2,6 +2,8 @@
 //! server gets one by one (EXT-02).
 
 use super::costly::{busy, in_a_line, plain, severity};
+use super::plan;
+use super::remote::{self, fetched_per_s, is_fetch, rows_per_s};
 use crate::case::Case;
 use crate::node_time;
 use crate::rule::Need::{Any, Field, Looked};
@@ -289,21 +291,27 @@ fn one_by_one(case: &Case) -> Answer {
     }
     Answer::of(claims, || "statements of postgres_fdw".to_string())
 }
-/// Whether a statement is one that reads a cursor of postgres_fdw, which it names `c1`, `c2` and so on.
-fn is_fetch(text: &str) -> bool {
-    let words: Vec<String> = text.split_whitespace().map(str::to_ascii_uppercase).collect();
-    let is_cursor = |name: &String| {
-        name.strip_prefix('C')
-            .is_some_and(|rest| !rest.is_empty() && rest.chars().all(|c| c.is_ascii_digit()))
-    };
-    matches!(words.as_slice(), [fetch, _, from, name] if fetch == "FETCH" && from == "FROM" && is_cursor(name))
+
+/// What throws rows away here. What the plan shows to be sent is not missing there.
+fn what_is_not_sent(case: &Case, time: &NodeTime, statement: &StatementTime) -> &'static str {
+    let planned = plan::plan_of(case, time, statement);
+    let sent: Vec<Option<bool>> = planned
+        .map(|planned| remote::scans(&planned).iter().map(|scan| remote::sends_condition(scan)).collect())
+        .unwrap_or_default();
+    match sent.as_slice() {
+        all if all.contains(&Some(true)) => {
+            "conditions are sent there, and most of what fits them is thrown away here by a join, a condition or an aggregate that is not sent"
+        }
+        [] => {
+            "a condition, a join or an aggregate is not sent there, so rows are fetched and thrown away here"
+        }
+        _ => "its conditions are not sent there, so all rows are fetched and thrown away here",
+    }
 }
 
 /// EXT-03.
 fn thrown_away(case: &Case) -> Answer {
-    let rows_per_s = |statement: &StatementTime| Some(statement.calls_per_s? * statement.rows?);
-    let all = || node_time::all(case).iter().flat_map(|time| &time.statements);
-    let fetched: f64 = all().filter(|one| is_fetch(&one.text)).filter_map(rows_per_s).sum();
+    let fetched = fetched_per_s(case);
     let mut claims = vec![];
     for time in busy(case).filter(|_| fetched >= FETCHED_PER_S_MIN) {
         let waits = |one: &&StatementTime| {
@@ -323,10 +331,10 @@ fn thrown_away(case: &Case) -> Answer {
                 time,
                 (statement, statement.share, statement.calls_per_s.unwrap_or(0.0)),
                 format!(
-                    "one statement on foreign tables, for which the other server sends {} rows a second, while it returns {}: its conditions are not sent \
-                     there, so all rows are fetched and thrown away here: {}",
+                    "one statement on foreign tables, for which the other server sends {} rows a second, while it returns {}: {}: {}",
                     units::short(fetched),
                     units::short(returned),
+                    what_is_not_sent(case, time, statement),
                     plain(&statement.text, STATEMENT_CHARS)
                 ),
             )
@@ -334,11 +342,10 @@ fn thrown_away(case: &Case) -> Answer {
             .number("returned_per_s", returned)
             .because("rows of FETCH ... FROM cN, as postgres_fdw reads its cursors, by pg_stat_statements of the sending server")
             .remedy(
-                "EXPLAIN (VERBOSE) shows the remote statement as \"Remote SQL\", and what is left to this side as \"Filter\". postgres_fdw sends \
-                    only conditions of \
-                 built-in types with immutable functions: put now() or current_date into a parameter, name an extension whose functions both \
-                     sides have, or read a \
-                 view of the other server that has the condition",
+                "EXPLAIN (VERBOSE) shows the remote statement as \"Remote SQL\", and what is left to this side as \"Filter\" or as a join. postgres_fdw \
+                 sends only conditions of built-in types with immutable functions: put now() or current_date into a parameter, name an extension whose \
+                 functions both sides have, or read a view of the other server that has the condition; of a join with a table of this side it sends \
+                 nothing: send the keys as one array (= ANY)",
                 &["ALTER SERVER name OPTIONS (ADD extensions 'name'); -- lets functions and operators of that extension be sent"],
             ),
         );

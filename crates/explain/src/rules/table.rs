@@ -492,6 +492,21 @@ fn offset(case: &Case) -> Answer {
     Answer::of(claims, || "statements with OFFSET among those that take the time".to_string())
 }
 
+/// How many partitions there are: as the catalog has it, else those that are recorded.
+fn count_of(partitions: &[(Thing<'_>, f64)]) -> usize {
+    let counted = partitions.iter().filter_map(|(table, _)| table.lines.last("parts"));
+    partitions.len().max(counted.fold(0.0, f64::max) as usize)
+}
+
+/// Which partitions are meant, of those that are recorded and of all that there are.
+fn which(alike: usize, recorded: usize, all: usize) -> String {
+    match alike {
+        _ if alike == all => format!("all of {all}"),
+        _ if alike == recorded => format!("all {alike} recorded ones of the {all}"),
+        _ => format!("{alike} of {all}"),
+    }
+}
+
 fn not_pruned(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
@@ -515,6 +530,8 @@ fn not_pruned(case: &Case) -> Answer {
             let all: f64 = case.at("table", &time.node).map(|table| blocks(&table)).sum();
             let share = own / all.max(1.0);
             let is_all = alike >= PARTITIONS_MIN && alike as f64 >= partitions.len() as f64 * MOST;
+            // Of a table with many partitions only some are recorded: the catalog has the number of all.
+            let count = count_of(&partitions);
             if !is_all || usual < SCANS_PER_S_MIN || share < SCAN_SHARE_MIN {
                 continue;
             }
@@ -531,16 +548,17 @@ fn not_pruned(case: &Case) -> Answer {
                     severity(share * work),
                     Level::CoOccurrence,
                     format!(
-                        "{}: all of {alike} partitions of {parent} are scanned equally often, {} times a second each: statements on it have no \
-                            condition that prunes",
+                        "{}: {} partitions of {parent} are scanned equally often, {} times a second each: statements on it have no condition that \
+                            prunes",
                         time.node,
+                        which(alike, partitions.len(), count),
                         units::short(usual)
                     ),
                 )
                 .on_node(&time.node)
                 .during([partitions[0].0.lines.ticks.window()])
                 .number("share", share * work)
-                .number("partitions", alike as f64)
+                .number("partitions", count as f64)
                 .number("scans_per_s", usual)
                 .because(format!("{} of the blocks that were touched are in its partitions", units::percent(share)))
                 .not("a table that is read evenly: its partitions would be scanned as often as their rows are read, not equally often")

@@ -5,6 +5,7 @@ pub(crate) mod alike;
 mod around;
 pub(crate) mod beside;
 mod definitions;
+mod doubt;
 pub(crate) mod each;
 pub(crate) mod fit;
 mod form;

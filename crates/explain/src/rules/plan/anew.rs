@@ -98,7 +98,7 @@ fn of_virtual(
 ) -> Claim {
     let Virtual { relation, column, expression } = *found;
     let is_search = lowered(&statement.text).contains("@@");
-    let (method, what) = if is_search { ("USING gin ((%s))", "GIN ") } else { ("((%s))", "") };
+    let (method, what) = if is_search { ("USING gin ((%s))", "a GIN") } else { ("((%s))", "an") };
     let expression = plain(expression, EXPRESSION_CHARS);
     let command = format!(
         "SELECT format('CREATE INDEX CONCURRENTLY ON %s {method};', a.attrelid::regclass, pg_get_expr(d.adbin, d.adrelid)) FROM pg_attribute a JOIN \
@@ -127,7 +127,7 @@ fn of_virtual(
         .with(aggregates.then_some(HOW_MANY_FIT), |claim, lack| claim.lacking(lack).number(UNSURE, 1.0))
         .remedy(
             format!(
-                "create a {what}index on the expression itself, which conditions on the column then use; or make the column STORED, so that it is computed \
+                "create {what} index on the expression itself, which conditions on the column then use; or make the column STORED, so that it is computed \
                  once for each change, and index it: the column has to be dropped and added again, which writes the table anew under an exclusive lock"
             ),
             &[&command, &format!("ANALYZE {relation};")],

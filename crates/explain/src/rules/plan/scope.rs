@@ -2,12 +2,13 @@
 //! two ends, and a table without a vacuum has no page that an index may answer for.
 
 use super::index::indexes;
+use super::wanted::{HOW_MANY_FIT, UNSURE, is_aggregated};
 use super::{Planned, SHARE_MIN, below, planned, severity};
 use crate::case::{Case, Thing};
 use crate::rule::Answer;
 use crate::rules::statement::explain_it;
 use crate::units;
-use record::finding::Level;
+use record::finding::{Level, Severity};
 use record::statement::{self, Interval};
 
 /// Blocks of an execution.
@@ -82,6 +83,8 @@ pub(super) fn intervals(case: &Case) -> Answer {
             units::short(planned.statement.blocks.unwrap_or(0.0)),
             units::short(planned.statement.rows.unwrap_or(0.0))
         );
+        // Of intervals that overlap another one any number may fit.
+        let is_unknown = !interval.is_around_one && is_aggregated(&planned, &node);
         let range = range_of(case, &planned, &node, &interval.low)
             .or_else(|| range_of(case, &planned, &node, &interval.high));
         let mut commands = vec![];
@@ -105,6 +108,9 @@ pub(super) fn intervals(case: &Case) -> Answer {
                     node.lines.word("kind"),
                     [node.lines.word("condition"), node.lines.word("filter")].join(" ")
                 ))
+                .with(is_unknown.then_some(HOW_MANY_FIT), |claim, lack| {
+                    claim.at_most(Severity::Low).lacking(lack).number(UNSURE, 1.0)
+                })
                 .not("wrong statistics: the planner cannot know how two columns of a row belong together, and another estimate would not make the index better")
                 .remedy(
                     "index the interval itself: a GiST index on a range of both columns finds the intervals around a value at once (SP-GiST where they hardly \

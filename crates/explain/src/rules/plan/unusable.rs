@@ -2,7 +2,8 @@
 
 use super::index::{Scan, obstacle_of, scans_of};
 use super::pattern::{self, Advice};
-use super::{Planned, SHARE_MIN, planned, severity};
+use super::wanted::{self, HOW_MANY_FIT, UNSURE, Wanted, wanted};
+use super::{KEPT_SHARE_MAX, Planned, SHARE_MIN, planned, severity};
 use crate::case::Case;
 use crate::rule::{Answer, Claim};
 use crate::units;
@@ -39,39 +40,57 @@ pub(in crate::rules) fn pattern_of(case: &Case, planned: &Planned<'_>) -> Option
     scans.iter().find_map(|scan| pattern::of_scan(case, planned, scan))
 }
 
+/// Why an index that the condition could use may gain nothing.
+fn doubt(planned: &Planned<'_>, scan: &Scan<'_>) -> Option<String> {
+    let returned = planned.statement.rows.unwrap_or(0.0);
+    let is_many = !wanted::joins(planned) && returned >= scan.rows * KEPT_SHARE_MAX;
+    match wanted(planned, scan.relation) {
+        Wanted::Unknown => Some(HOW_MANY_FIT.to_string()),
+        Wanted::Many => Some(format!(
+            "how many rows fit the condition: the plan expects {} of {}, and of so many an index gains little",
+            units::short(scan.kept),
+            units::short(scan.rows)
+        )),
+        Wanted::Few => is_many.then(|| {
+            format!("how many rows fit the condition: an execution returns {}, and of so many an index gains little", units::short(returned))
+        }),
+    }
+}
+
 pub(super) fn unusable(case: &Case) -> Answer {
     let mut claims = vec![];
     for planned in planned(case, SHARE_MIN) {
         for scan in scans_of(&planned) {
-            let Some((why, remedy, commands)) = obstruction(case, &planned, &scan) else { continue };
-            let is_compared = scan.conditions.iter().all(|condition| !condition.how.is_pattern());
-            let text = format!(
-                "a statement that takes {} of the session time {} {} although it has an index: {why}",
-                planned.share(),
-                if scan.is_walk { "reads all rows of" } else { "scans" },
-                scan.relation
-            );
-            let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
-            claims.push(
-                planned
-                    .claim(
-                        case,
-                        Level::CoOccurrence,
-                        severity(planned.statement.share).max(Severity::Medium),
-                        text,
-                    )
-                    .number("rows_of_table", scan.rows)
-                    .because(format!(
-                        "the plan filters {} rows of {} by {}",
-                        units::short(scan.rows),
-                        scan.relation,
-                        scan.filter
-                    ))
-                    .because(planned.file())
-                    .with(is_compared.then_some(NOT_ASIDE), Claim::not)
-                    .remedy(remedy, &commands),
-            );
+            let Some(obstacle) = obstruction(case, &planned, &scan) else { continue };
+            claims.push(of_obstacle(case, &planned, &scan, obstacle));
         }
     }
     Answer::of(claims, || "conditions of sequential scans, against the indexes of their tables".to_string())
+}
+
+fn of_obstacle(case: &Case, planned: &Planned<'_>, scan: &Scan<'_>, obstacle: Obstacle) -> Claim {
+    let (why, remedy, commands) = obstacle;
+    let is_compared = scan.conditions.iter().all(|condition| !condition.how.is_pattern());
+    let doubt = doubt(planned, scan);
+    let text = format!(
+        "a statement that takes {} of the session time {} {} although it has an index: {why}",
+        planned.share(),
+        if scan.is_walk { "reads all rows of" } else { "scans" },
+        scan.relation
+    );
+    let usual = severity(planned.statement.share).max(Severity::Medium);
+    let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
+    planned
+        .claim(case, Level::CoOccurrence, if doubt.is_some() { Severity::Low } else { usual }, text)
+        .number("rows_of_table", scan.rows)
+        .because(format!(
+            "the plan filters {} rows of {} by {}",
+            units::short(scan.rows),
+            scan.relation,
+            scan.filter
+        ))
+        .because(planned.file())
+        .with(is_compared.then_some(NOT_ASIDE), Claim::not)
+        .with(doubt, |claim, lack| claim.lacking(lack).number(UNSURE, 1.0))
+        .remedy(remedy, &commands)
 }

@@ -118,9 +118,11 @@ pub(super) fn scan(case: &Case) -> Answer {
                 continue;
             }
             let planned = plan::plan_of(case, time, statement);
-            let wanted = wanted(statement, relation, planned.as_ref());
-            let is_explained = planned.as_ref().is_some_and(|planned| plan::is_explained(case, planned))
-                || sorts_at_random(statement);
+            let wanted = wanted(statement, &table, planned.as_ref());
+            let is_explained = sorts_at_random(statement)
+                || planned.as_ref().is_some_and(|planned| {
+                    plan::is_explained(case, planned) || plan::needs_all(planned, relation)
+                });
             if is_explained || wanted == Wanted::Many {
                 continue;
             }
@@ -337,19 +339,43 @@ struct Scan<'a> {
 }
 
 /// How many of the table's rows a statement needs: by its plan, else by its text.
-fn wanted(statement: &StatementTime, relation: &str, planned: Option<&plan::Planned<'_>>) -> Wanted {
-    match planned {
-        Some(planned) => plan::wanted(planned, relation),
-        None if plan::is_unknown_by_text(&statement.text, &conditions_on(statement, relation)) => {
-            Wanted::Unknown
-        }
-        None => Wanted::Few,
+fn wanted(statement: &StatementTime, table: &Thing<'_>, planned: Option<&plan::Planned<'_>>) -> Wanted {
+    // A statement names the whole of which the table is a partition.
+    let names = ["relation", "partition_of"].map(|field| table.lines.word(field));
+    let conditions: Vec<Condition> = names
+        .iter()
+        .filter(|name| !name.is_empty())
+        .flat_map(|name| conditions_on(statement, name))
+        .collect();
+    match planned.map_or(Wanted::Few, |planned| plan::wanted(planned, names[0])) {
+        // A plan that reads the table by an index has no share of the rows that a scan keeps.
+        Wanted::Few if plan::is_unknown_by_text(&statement.text, &conditions) => Wanted::Unknown,
+        by_plan => by_plan,
     }
+}
+
+/// By how much the rows of an execution are above those of the table, which grows and is counted at times, so that there are several scans.
+const MORE_THAN_ALL: f64 = 1.2;
+
+/// Rows of a scan on average, as the server counts them: never more than the table has.
+fn rows_of_scan(table: &Thing<'_>) -> f64 {
+    let (scans, rows) = (table.lines.sum("seq_scans"), table.lines.sum("seq_rows"));
+    rows.unwrap_or(0.0) / scans.unwrap_or(0.0).max(1.0)
 }
 
 impl Scan<'_> {
     fn relation(&self) -> &str {
         self.table.lines.word("relation")
+    }
+
+    /// In how many scans an execution reads more rows than the table has.
+    fn in_scans(&self) -> String {
+        let has = self.table.lines.max("live_rows").unwrap_or(f64::MAX);
+        let of_scan = rows_of_scan(&self.table).max(f64::MIN_POSITIVE);
+        if self.each <= has * MORE_THAN_ALL {
+            return String::new();
+        }
+        format!(" in {} scans", units::short(self.each / of_scan))
     }
 
     /// What is known without its plan, and which index is missing.
@@ -365,10 +391,11 @@ impl Scan<'_> {
             },
             Level::DiscriminatingCounter,
             format!(
-                "{}: {} of the session time is one statement that reads {} rows of {relation} {}, {} times a second{}",
+                "{}: {} of the session time is one statement that reads {} rows of {relation}{} {}, {} times a second{}",
                 time.node,
                 units::percent(statement.share),
                 units::short(self.each),
+                self.in_scans(),
                 match self.is_unknown {
                     true => "for an aggregate over those that fit".to_string(),
                     false => format!("to return {}", units::short(statement.rows.unwrap_or(0.0))),
@@ -385,9 +412,9 @@ impl Scan<'_> {
         .number("calls_per_s", self.calls)
         .because(format!("the statement: {}", in_a_line(statement)))
         .because(format!(
-            "{} sequential scans a second of {relation}, {} rows each; it touches {} blocks per execution",
+            "{} sequential scans a second of {relation}, {} rows each (each process of a parallel scan counts one); it touches {} blocks per execution",
             units::short(self.scans),
-            units::short(self.each),
+            units::short(rows_of_scan(&self.table)),
             units::short(self.blocks)
         ))
         .with((!self.is_named).then_some(NOT_NAMED), Claim::because)
@@ -500,10 +527,14 @@ fn look_for_it(case: &Case, scan: &Scan<'_>, planned: Option<&plan::Planned<'_>>
     let Scan { time, statement, table, .. } = scan;
     let look = explain_it(case, &time.node, statement);
     let computed = computed_by_text(scan);
-    let claim = scan.claim(computed).lacking(match planned {
-        Some(_) => "the plan for real values: the recorded one is for unknown values, and shows no scan of this table that an index would shorten",
-        None => "the plan: whether a condition of the statement has no index, or one that it cannot use",
-    });
+    let is_in_doubt = planned.is_some_and(|planned| plan::is_in_doubt(planned, scan.relation()));
+    let claim = scan
+        .claim(computed)
+        .lacking(match planned {
+            Some(_) => "the plan for real values: the recorded one is for unknown values, and shows no scan of this table that an index would shorten",
+            None => "the plan: whether a condition of the statement has no index, or one that it cannot use",
+        })
+        .with(is_in_doubt.then_some(1.0), |claim, one| claim.at_most(Severity::Low).number(plan::UNSURE, one));
     let Some((command, bytes)) = index_by_text(statement, table) else {
         return claim.remedy(
             "look for the sequential scan in its plan (GENERIC_PLAN from PostgreSQL 16 on; as the role that runs it, because \

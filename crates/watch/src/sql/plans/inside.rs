@@ -287,7 +287,8 @@ mod tests {
 
     #[test]
     fn statements_of_functions_are_those_with_tables() {
-        let function = serde_json::json!({"name": "login", "owner": "clerk", "of_superuser": false, "is_apart": false, "arguments": ["u"], "types": ["integer"], "source":
+        let function = serde_json::json!({"name": "login", "owner": "clerk", "of_superuser": false, "is_apart": false,
+            "arguments": ["u"], "types": ["integer"], "source":
             "begin perform nextval('n'); delete from visit where person = u and at < now(); return u; end"});
         let found = Inner {
             function: "login".to_string(),
