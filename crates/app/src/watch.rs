@@ -43,8 +43,8 @@ pub struct Plan {
     pub machines: Machines,
     /// How statements are planned.
     pub planning: Planning,
-    /// The console of a pooler before the server, if it is named.
-    pub pooler: Option<ConnSpec>,
+    /// The consoles of poolers before the server that are named.
+    pub poolers: Vec<ConnSpec>,
     /// What is exported.
     pub evidence: Evidence,
     /// Time between two lines of progress.
@@ -63,7 +63,7 @@ impl Plan {
             is_here: true,
             machines: Machines::default(),
             planning: Planning::default(),
-            pooler: None,
+            poolers: vec![],
             evidence: Evidence::default(),
             progress: None,
             directory: None,
@@ -84,6 +84,11 @@ impl Plan {
         let opening = Opening::new("watch", "", self.directory.as_deref());
         let target = Target { spec, cluster: Some(cluster) };
         let recording = opening.open(context, target, &mut control)?;
+        if self.planning.trusts_roles
+            && let Some(note) = trusts_in_vain(&mut control)
+        {
+            context.terminal.warn(&note);
+        }
         drop(control);
         opening.in_one_step(recording, |recording, step| self.watch(recording, step, &survey))
     }
@@ -102,7 +107,7 @@ impl Plan {
         let begun = Instant::now();
         let board = Arc::new(Board::new());
         let mut collectors = collectors::of_survey(survey, &board, self.planning);
-        collectors.extend(collectors::of_poolers(nodes, self.pooler.as_ref(), &board));
+        collectors.extend(collectors::of_poolers(nodes, &self.poolers, &board));
         collectors.extend(self.machines.collectors(self.is_here, nodes, &board, recording.path())?);
         let options = Options { interval: self.interval, ..Options::default() };
         let sampler = Sampler::start(recording.shared_dir(), options, collectors)
@@ -181,6 +186,18 @@ impl Plan {
 /// Whether a server answers at this moment.
 fn answers(board: &Board) -> bool {
     board.nodes().iter().any(|(_, state)| state.is_up)
+}
+
+/// That `--trust-roles` changes nothing, if our role is no superuser.
+fn trusts_in_vain(control: &mut Control) -> Option<String> {
+    let role = "select current_user::text, pg_catalog.current_setting('is_superuser') = 'on'";
+    let row = control.query_one(role, &[]).ok()?;
+    let (role, is_superuser): (String, bool) = (row.get(0), row.get(1));
+    (!is_superuser).then(|| {
+        format!(
+            "--trust-roles changes nothing for role {role}: it is for superusers; a role that is only in pg_monitor and pg_read_all_data plans without it"
+        )
+    })
 }
 
 /// A connection to the first node that answers: a cluster is watched most when its first node is down.

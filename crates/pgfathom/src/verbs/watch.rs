@@ -35,9 +35,9 @@ pub struct Watch {
     /// As a superuser, also plan statements where other roles can log in: only if you trust all of them not to attack the server (docs/watch.md)
     #[arg(long, help_heading = "Watch")]
     pub trust_roles: bool,
-    /// The console of a pgbouncer before the server, as a connection string [default: found if it runs on this host, or if the server is reached through it]
+    /// The console of a pgbouncer before the server, as a connection string, once for each [default: found if it runs on this host, or if the server is reached through it]
     #[arg(long, value_name = "CONNECTION", help_heading = "Watch")]
-    pub pooler: Option<String>,
+    pub pooler: Vec<String>,
     /// Monitor only the servers (and hosts named by --ssh), not this host
     #[arg(long, help_heading = "Hosts")]
     pub no_host: bool,
@@ -65,7 +65,11 @@ impl Watch {
             is_here: !self.no_host,
             machines: self.machines.value(),
             planning: Planning { tries_settings: self.what_if, trusts_roles: self.trust_roles },
-            pooler: self.pooler.as_deref().map(app::connection::console).transpose()?,
+            poolers: self
+                .pooler
+                .iter()
+                .map(|text| app::connection::console(text, context))
+                .collect::<Result<_, _>>()?,
             evidence: self.evidence.value(),
             progress: self.progress,
             directory: self.directory.output_dir,
