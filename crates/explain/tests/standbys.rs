@@ -2,7 +2,7 @@
 
 use crate::advice::{commands, of};
 use crate::fire::outside::{commits, paused};
-use crate::scene::Scene;
+use crate::scene::{Scene, wait};
 use record::Findings;
 use record::finding::Severity;
 use serde_json::json;
@@ -39,6 +39,7 @@ fn a_standby_whose_replay_stands_still_has_no_delay_of_its_last_commit() {
     let mut scene = Scene::healthy();
     single_rows(&mut scene);
     commits(&mut scene, "remote_apply");
+    scene.set("wait", wait("n1", "IPC", "SyncRep"), json!({"sessions": 20}));
     paused(&mut scene, "s1", 3..9);
     let found = scene.explain();
     let late = of(&found, "REP-18");
