@@ -302,13 +302,7 @@ impl Difference {
                 write!(f, "is in {}, belongs in {home}", self.table)
             }
             DifferenceKind::Diverged { fields, other, wrong } => {
-                write!(f, "differs between {} and {other}", self.table)?;
-                match wrong {
-                    Wrong::Unknown => Ok(()),
-                    Wrong::Here => write!(f, ": {} is wrong, {other} has what was loaded", self.table),
-                    Wrong::Other => write!(f, ": {other} is wrong, {} has what was loaded", self.table),
-                    Wrong::Both => f.write_str(": both are wrong, neither has what was loaded"),
-                }?;
+                write!(f, "differs between {} and {other}{}", self.table, self.wrong_of(*wrong, other))?;
                 for (index, (column, here, there)) in fields.iter().enumerate() {
                     let mark = if index == 0 { ":" } else { ";" };
                     write!(f, "{mark} field{column} holds {}, there {}", Writer(*here), Writer(*there))?;
@@ -367,6 +361,16 @@ impl Difference {
 
     fn of_lost_insert(&self, f: &mut fmt::Formatter<'_>, by: Version) -> fmt::Result {
         write!(f, "missing{}, but its insert by {by} was acknowledged", self.node())
+    }
+
+    /// Which of two copies is wrong, as the end of a sentence.
+    fn wrong_of(&self, wrong: Wrong, other: &str) -> String {
+        match wrong {
+            Wrong::Unknown => String::new(),
+            Wrong::Here => format!(": {} is wrong, {other} has what was loaded", self.table),
+            Wrong::Other => format!(": {other} is wrong, {} has what was loaded", self.table),
+            Wrong::Both => ": both are wrong, neither has what was loaded".to_owned(),
+        }
     }
 
     /// In a cluster, the node that lacks a row of a table that is named before.

@@ -235,11 +235,13 @@ pub(super) fn stood_still(case: &Case, standby: &Thing<'_>, mode: &str) -> Still
     Still { bytes: still.bytes / count, unflushed: still.unflushed / count, ..still }
 }
 
-/// Whether commits of a node hang: too few standbys are connected, or one that they need confirms nothing. Fewer commits would hang as well.
-pub(super) fn hangs(case: &Case, node: &str) -> bool {
+/// Whether a wait is that of commits which hang until a standby is back, so that fewer and larger ones would hang as well: too few standbys are connected, or
+/// one that they need confirms nothing.
+pub(super) fn hung(case: &Case, node: &str) -> impl Fn(&str, &str) -> bool + use<> {
     let mode = case.setting(node, "synchronous_commit").unwrap_or("on");
-    shortage(case, node).is_some()
-        || decisive(case, node, mode).iter().any(|standby| stood_still(case, standby, mode).is_long())
+    let hangs = shortage(case, node).is_some()
+        || decisive(case, node, mode).iter().any(|standby| stood_still(case, standby, mode).is_long());
+    move |kind, event| hangs && is_sync(kind, event)
 }
 
 /// Adds where a standby takes its time: the network, its disk, or replay; or that it confirms nothing.

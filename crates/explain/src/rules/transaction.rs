@@ -352,11 +352,9 @@ fn autocommit(case: &Case) -> Answer {
         let rows = written(server.lines);
         let per_commit = rows / commits.sum().max(1.0);
         let agreeing = |kind: &str, event: &str| case.is_agreement(server.place, kind, event);
-        // Where commits hang until a standby is back, larger ones would hang as well.
-        let hangs = synchronous::hangs(case, server.place);
-        let is_commit = |kind: &str, event: &str| {
-            (is_commit(kind, event) || agreeing(kind, event)) && !(hangs && synchronous::is_sync(kind, event))
-        };
+        let hung = synchronous::hung(case, server.place);
+        let is_commit =
+            |kind: &str, event: &str| (is_commit(kind, event) || agreeing(kind, event)) && !hung(kind, event);
         let Some(share) = node_time::share_of(case, server.place, is_commit) else { continue };
         // Readers commit, too: at least half of the commits must write.
         if !(0.5..ROWS_MIN).contains(&per_commit)

@@ -202,17 +202,9 @@ fn judge(case: &Case) -> Answer {
     Answer::of(claims, || "clients that wait in poolers".to_string())
 }
 
-fn claim(case: &Case, queue: &Queue<'_>) -> Claim {
-    let pool = queue.pool.lines;
-    let kept = queue.kept(case);
-    let size = pool.last("size").unwrap_or(queue.servers);
-    let share = queue.wait_share();
-    let severity = match (kept, share) {
-        (Kept::Working(Some(false)), _) => Severity::Low,
-        (_, Some(share)) if share >= WAIT_SHARE_HIGH => Severity::High,
-        _ => Severity::Medium,
-    };
-    let what = match kept {
+/// What keeps the connections, as the end of a claim.
+fn described(kept: Kept) -> String {
+    match kept {
         Kept::Thinking(think) => format!(
             "these are in a transaction without a query for {} of the time: the clients do something else with their transactions open",
             units::percent(think)
@@ -228,7 +220,20 @@ fn claim(case: &Case, queue: &Queue<'_>) -> Claim {
             "these work all the time, and the server itself has no room for more of them".to_string()
         }
         Kept::Working(None) => "these work all the time".to_string(),
+    }
+}
+
+fn claim(case: &Case, queue: &Queue<'_>) -> Claim {
+    let pool = queue.pool.lines;
+    let kept = queue.kept(case);
+    let size = pool.last("size").unwrap_or(queue.servers);
+    let share = queue.wait_share();
+    let severity = match (kept, share) {
+        (Kept::Working(Some(false)), _) => Severity::Low,
+        (_, Some(share)) if share >= WAIT_SHARE_HIGH => Severity::High,
+        _ => Severity::Medium,
     };
+    let what = described(kept);
     let (text, command) = remedy(kept, queue);
     let look = format!("$ psql {} -c 'SHOW POOLS' -c 'SHOW STATS'", word(pool.word("pooler")));
     let mut commands = vec![look.as_str()];

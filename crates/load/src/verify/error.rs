@@ -273,8 +273,8 @@ fn server_hint(state: SqlState) -> Option<String> {
             "the server reports damaged files: its log names the file and block; first make a copy of the data directory"
         }
         b"42501" => {
-            "verify as a role that may read the tables and the ledger in schema pgfathom: grant pg_read_all_data to the role (before PostgreSQL 14: USAGE on the \
-             schemas, SELECT on the tables); no row-level security policy may apply to it"
+            "verify as a role that may read the tables and the ledger in schema pgfathom: grant pg_read_all_data to the role (before PostgreSQL 14: \
+             USAGE on the schemas, SELECT on the tables); no row-level security policy may apply to it"
         }
         b"40001" => {
             "a standby cancels a query when the primary has removed rows that it reads: raise max_standby_streaming_delay there, or set hot_standby_feedback"

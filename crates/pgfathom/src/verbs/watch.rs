@@ -35,7 +35,7 @@ pub struct Watch {
     /// As a superuser, also plan statements where other roles can log in: only if you trust all of them not to attack the server (docs/watch.md)
     #[arg(long, help_heading = "Watch")]
     pub trust_roles: bool,
-    /// The console of a pgbouncer before the server, as a connection string, once for each [default: found if it runs on this host, or if the server is reached through it]
+    /// The console of a pgbouncer before the server, once for each [default: found if it runs on this host, or if the server is reached through it]
     #[arg(long, value_name = "CONNECTION", help_heading = "Watch")]
     pub pooler: Vec<String>,
     /// Monitor only the servers (and hosts named by --ssh), not this host
