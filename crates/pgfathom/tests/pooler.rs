@@ -326,11 +326,11 @@ fn everything_works_through_a_pool_of_sessions() {
 /// What a watch reports of the poolers that it cannot read.
 fn unread(pooled: &Pooled, folder: &str) -> String {
     let reader = RunReader::open(&pooled.lab.folder.path().join(folder)).expect("a run directory");
-    let why = reader.samples.iter().filter_map(Sampled::parse).filter_map(|line| match line {
+    let mut why = reader.samples.iter().rev().filter_map(Sampled::parse).filter_map(|line| match line {
         Sampled::Missing(missing) if missing.what == "pools" => Some(missing.why),
         _ => None,
     });
-    why.last().unwrap_or_default()
+    why.next().unwrap_or_default()
 }
 
 /// Each mistake about a console has its own answer, and one whose clients wait from begin to end has a finding.
