@@ -41,12 +41,22 @@ impl From<ConnSpec> for Address {
     }
 }
 
-/// The console of a pooler, from a connection string: its database has always the same name.
+/// The console of a pooler, from a connection string: its database has always the same name. All else that it does not have comes from the environment and the
+/// files of libpq, as for any connection.
 ///
 /// # Errors
 /// When the text is no connection string.
-pub fn console(text: &str) -> Result<ConnSpec, Failure> {
-    Ok(conninfo::parse(text, &Sources::of_process())?.spec.with_dbname(watch::pooler::CONSOLE))
+pub fn console(text: &str, context: &Context) -> Result<ConnSpec, Failure> {
+    if !conninfo::is_string(text) {
+        return Err(Failure::usage(format!("--pooler is not a connection string: {text}"))
+            .hint("name host, port and role of its console: --pooler 'host=... port=... user=...'"));
+    }
+    let resolved =
+        conninfo::resolve_to(&Request::target(text), watch::pooler::CONSOLE, &Sources::of_process())?;
+    for warning in &resolved.warnings {
+        context.terminal.warn(warning);
+    }
+    Ok(resolved.spec)
 }
 
 impl Address {

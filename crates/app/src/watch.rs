@@ -43,8 +43,8 @@ pub struct Plan {
     pub machines: Machines,
     /// How statements are planned.
     pub planning: Planning,
-    /// The console of a pooler before the server, if it is named.
-    pub pooler: Option<ConnSpec>,
+    /// The consoles of poolers before the server that are named.
+    pub poolers: Vec<ConnSpec>,
     /// What is exported.
     pub evidence: Evidence,
     /// Time between two lines of progress.
@@ -63,7 +63,7 @@ impl Plan {
             is_here: true,
             machines: Machines::default(),
             planning: Planning::default(),
-            pooler: None,
+            poolers: vec![],
             evidence: Evidence::default(),
             progress: None,
             directory: None,
@@ -102,7 +102,7 @@ impl Plan {
         let begun = Instant::now();
         let board = Arc::new(Board::new());
         let mut collectors = collectors::of_survey(survey, &board, self.planning);
-        collectors.extend(collectors::of_poolers(nodes, self.pooler.as_ref(), &board));
+        collectors.extend(collectors::of_poolers(nodes, &self.poolers, &board));
         collectors.extend(self.machines.collectors(self.is_here, nodes, &board, recording.path())?);
         let options = Options { interval: self.interval, ..Options::default() };
         let sampler = Sampler::start(recording.shared_dir(), options, collectors)

@@ -34,7 +34,7 @@ impl Watching {
                 Err(_) => collectors::of(&single.nodes, &board),
             },
         };
-        collectors.extend(collectors::of_poolers(&cluster.unwrap_or(&single).nodes, None, &board));
+        collectors.extend(collectors::of_poolers(&cluster.unwrap_or(&single).nodes, &[], &board));
         collectors.extend(machines::here(
             &collectors::host_name(),
             &board,

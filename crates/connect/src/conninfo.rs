@@ -156,8 +156,24 @@ impl Values {
     }
 }
 
+/// Whether a text is a connection string, and not the name of a database.
+pub fn is_string(text: &str) -> bool {
+    uri::is_uri(text) || text.contains('=')
+}
+
 /// Merges all parameters of a connection.
 pub fn resolve(request: &Request, sources: &Sources<'_>) -> Result<Resolved, ConninfoError> {
+    typed::build(&merge(request, sources)?, sources)
+}
+
+/// The same for this database, whatever else is named: also the password file is searched for it.
+pub fn resolve_to(request: &Request, dbname: &str, sources: &Sources<'_>) -> Result<Resolved, ConninfoError> {
+    let mut values = merge(request, sources)?;
+    values.set("dbname", dbname.to_owned(), Origin::Default)?;
+    typed::build(&values, sources)
+}
+
+fn merge(request: &Request, sources: &Sources<'_>) -> Result<Values, ConninfoError> {
     let mut values = Values::default();
     let flags = [("host", "-h", &request.host), ("port", "-p", &request.port), ("user", "-U", &request.user)];
     for (name, flag, value) in flags {
@@ -194,7 +210,7 @@ pub fn resolve(request: &Request, sources: &Sources<'_>) -> Result<Resolved, Con
             values.set_if_missing(parameter.name, value, Origin::Environment(name))?;
         }
     }
-    typed::build(&values, sources)
+    Ok(values)
 }
 
 /// The variables that say which server and database, and as whom; those of services may say anything.

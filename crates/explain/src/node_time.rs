@@ -30,6 +30,13 @@ pub(crate) const CPU: &str = "CPU, or waiting for one";
 pub(crate) const AGREEMENT: &str = "commit: agreement of the nodes";
 /// Name of the part in which sessions wait for their client or for other nodes, on engines that show both as one wait.
 pub(crate) const FOR_NODES: &str = "other nodes, or the client";
+const SLEEPING: &str = "sleeping by design";
+const FOR_CLIENT: &str = "the client";
+const FOR_STANDBYS: &str = "synchronous replication";
+const IN_EXTENSIONS: &str = "extensions";
+/// Parts in which sessions wait for what is outside of the server, or for time to pass: more sessions can wait there at once.
+pub(crate) const ELSEWHERE: [&str; 6] =
+    [SLEEPING, FOR_CLIENT, FOR_STANDBYS, IN_EXTENSIONS, AGREEMENT, FOR_NODES];
 /// Name of the rest.
 pub(crate) const UNACCOUNTED: &str = "unaccounted";
 /// Wait events listed per part and statement.
@@ -61,7 +68,7 @@ fn part_of(kind: &str, event: &str) -> &'static str {
         (WAIT_CPU, _) => CPU,
         ("IO", event) if event.starts_with("WAL") || event.starts_with("Wal") => "WAL and commit",
         ("LWLock", event) if event.starts_with("WAL") => "WAL and commit",
-        ("IPC", "SyncRep") => "synchronous replication",
+        ("IPC", "SyncRep") => FOR_STANDBYS,
         // BufFileWrite is BuffileWrite from PostgreSQL 17 on.
         ("IO", event) if event.to_ascii_lowercase().starts_with("buffile") => "temporary files",
         ("IO", event) if event.ends_with("Extend") => "extending files",
@@ -71,13 +78,13 @@ fn part_of(kind: &str, event: &str) -> &'static str {
         ("Lock", _) => "locks",
         ("LWLock", _) => "lightweight locks",
         ("BufferPin" | "Buffer", _) => "buffer pins",
-        ("Client", _) => "the client",
+        ("Client", _) => FOR_CLIENT,
         ("Timeout", "VacuumDelay") => "cost limit of vacuum",
         ("Timeout", "SpinDelay") => "spinlocks",
-        ("Timeout", _) => "sleeping by design",
+        ("Timeout", _) => SLEEPING,
         ("IPC", "ExecuteGather" | "ParallelFinish" | "HashBuildHashInner") => "parallel workers",
         ("IPC", _) => "other processes",
-        ("Extension", _) => "extensions",
+        ("Extension", _) => IN_EXTENSIONS,
         _ => "other waits",
     }
 }

@@ -11,5 +11,6 @@ mod intervention;
 mod manual;
 mod pasted;
 mod rules;
+mod standbys;
 mod told;
 mod whose;

@@ -422,3 +422,67 @@ fn a_pool_that_is_too_small_has_the_remedy_that_fits() {
     let (claim, _) = of_pool("transaction", (2_900_000, 2_800_000, 37_000_000));
     assert!(claim.contains("these work all the time"), "{claim}");
 }
+
+/// What SES-13 claims of a pool whose clients wait from begin to end, and of the server behind it.
+fn of_lasting(mode: &str, times: (u64, u64, u64), change: crate::fire::Change) -> (String, String) {
+    let mut scene = Scene::healthy();
+    crate::fire::outside::lasting(&mut scene, mode, times);
+    change(&mut scene);
+    let found = scene.explain();
+    let finding = of(&found, "SES-13");
+    assert_eq!(finding.severity, Severity::High);
+    (finding.claim.clone(), format!("{}\n{}", finding.remedy.text, commands(finding)))
+}
+
+#[test]
+fn clients_that_a_pooler_has_not_served_yet_wait_as_well() {
+    let (claim, typed) = of_lasting("session", (90_000, 80_000, 0), |_| ());
+    assert!(claim.contains("until they disconnect (pool_mode = session), and mostly not used"), "{claim}");
+    assert!(!typed.contains("default_pool_size"), "{typed}");
+    // They work for all of the time, so clients could only take turns.
+    let (claim, typed) = of_lasting("session", (2_900_000, 2_900_000, 0), |_| ());
+    assert!(claim.ends_with("until they disconnect (pool_mode = session)"), "{claim}");
+    assert!(
+        typed.contains("SET default_pool_size = 12") && typed.contains("pool_mode = transaction"),
+        "{typed}"
+    );
+    // A transaction is counted at its end: the server sees that those of the pool are open without a query.
+    let (claim, _) = of_lasting("transaction", (0, 0, 0), |scene| {
+        scene.set("server", json!({"node": "n1"}), json!({"sessions_idle_in_transaction": 3}));
+    });
+    assert!(claim.contains("in a transaction without a query for 100 %"), "{claim}");
+}
+
+#[test]
+fn a_server_whose_sessions_sleep_has_room_for_more_of_them() {
+    for (kind, event) in [("Timeout", "PgSleep"), ("IPC", "SyncRep"), ("Extension", "Extension")] {
+        let mut scene = Scene::healthy();
+        crate::fire::outside::pool(&mut scene, "transaction", 9, (2_900_000, 2_900_000, 8_000_000));
+        scene.drop_things("wait", "\"n1\"");
+        scene.set("wait", wait("n1", kind, event), json!({"sessions": 3}));
+        let found = scene.explain();
+        let claim = &of(&found, "SES-13").claim;
+        assert!(claim.contains("the server has room for more of them"), "{event}: {claim}");
+    }
+}
+
+#[test]
+fn a_larger_pool_needs_an_admin_of_the_pooler_and_the_place_of_its_size() {
+    let larger = |is_own: bool| {
+        let keys =
+            json!({"node": "n1", "pooler": crate::fire::outside::POOLER, "database": "cart", "user": "app"});
+        let mut scene = Scene::healthy();
+        crate::fire::outside::pool(&mut scene, "transaction", 37, (3_000_000, 20_000, 37_000_000));
+        scene.set("pool", keys, json!({"size_of_database": is_own}));
+        let found = scene.explain();
+        let finding = of(&found, "SES-13");
+        format!("{}\n{}", finding.remedy.text, commands(finding))
+    };
+    let (default, own) = (larger(false), larger(true));
+    assert!(default.contains("SET default_pool_size = 40") && default.contains("admin_users"), "{default}");
+    assert!(
+        own.contains("pool_size = 40 in the line of database cart") && own.contains("-c 'RELOAD'"),
+        "{own}"
+    );
+    assert!(!own.contains("default_pool_size") && own.contains("admin_users"), "{own}");
+}

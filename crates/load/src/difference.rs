@@ -161,12 +161,40 @@ pub enum DifferenceKind {
         fields: Vec<(usize, Version, Version)>,
         /// The other node.
         other: String,
+        /// Which of both is not as the dataset has it.
+        wrong: Wrong,
     },
     /// Of nodes that should hold the same rows, one has this row and another one does not.
     OnlyOn {
         /// The node that lacks it.
         other: String,
     },
+}
+
+/// Which of two copies of a row is not what was loaded.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub enum Wrong {
+    /// Not known: runs may have written the row, or the servers hash rows in their own way.
+    #[default]
+    Unknown,
+    /// The one that the difference names.
+    Here,
+    /// The one on the other node.
+    Other,
+    /// Both.
+    Both,
+}
+
+impl Wrong {
+    /// Of copies of which it is known whether each is as it was loaded.
+    pub(crate) fn of(is_here_right: bool, is_other_right: bool) -> Wrong {
+        match (is_here_right, is_other_right) {
+            (true, true) => Wrong::Unknown,
+            (false, true) => Wrong::Here,
+            (true, false) => Wrong::Other,
+            (false, false) => Wrong::Both,
+        }
+    }
 }
 
 /// How an extra row is known.
@@ -273,8 +301,8 @@ impl Difference {
             DifferenceKind::WrongNode { home, is_home_too: false } => {
                 write!(f, "is in {}, belongs in {home}", self.table)
             }
-            DifferenceKind::Diverged { fields, other } => {
-                write!(f, "differs between {} and {other}", self.table)?;
+            DifferenceKind::Diverged { fields, other, wrong } => {
+                write!(f, "differs between {} and {other}{}", self.table, self.wrong_of(*wrong, other))?;
                 for (index, (column, here, there)) in fields.iter().enumerate() {
                     let mark = if index == 0 { ":" } else { ";" };
                     write!(f, "{mark} field{column} holds {}, there {}", Writer(*here), Writer(*there))?;
@@ -333,6 +361,16 @@ impl Difference {
 
     fn of_lost_insert(&self, f: &mut fmt::Formatter<'_>, by: Version) -> fmt::Result {
         write!(f, "missing{}, but its insert by {by} was acknowledged", self.node())
+    }
+
+    /// Which of two copies is wrong, as the end of a sentence.
+    fn wrong_of(&self, wrong: Wrong, other: &str) -> String {
+        match wrong {
+            Wrong::Unknown => String::new(),
+            Wrong::Here => format!(": {} is wrong, {other} has what was loaded", self.table),
+            Wrong::Other => format!(": {other} is wrong, {} has what was loaded", self.table),
+            Wrong::Both => ": both are wrong, neither has what was loaded".to_owned(),
+        }
     }
 
     /// In a cluster, the node that lacks a row of a table that is named before.

@@ -36,7 +36,7 @@ pub use self::problem::Problem;
 pub use self::report::{Method, NodeReport, TableFound, Verdict, VerifyReport};
 pub use self::workers::{Phase, VerifyProgress};
 pub use crate::difference::{
-    Difference, DifferenceKind, ExtraReason, KIND_NAMES, KINDS, NAMED_MAX, TableName,
+    Difference, DifferenceKind, ExtraReason, KIND_NAMES, KINDS, NAMED_MAX, TableName, Wrong,
 };
 
 mod audit;

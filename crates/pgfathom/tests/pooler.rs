@@ -323,6 +323,69 @@ fn everything_works_through_a_pool_of_sessions() {
     });
 }
 
+/// What a watch reports of the poolers that it cannot read.
+fn unread(pooled: &Pooled, folder: &str) -> String {
+    let reader = RunReader::open(&pooled.lab.folder.path().join(folder)).expect("a run directory");
+    let mut why = reader.samples.iter().rev().filter_map(Sampled::parse).filter_map(|line| match line {
+        Sampled::Missing(missing) if missing.what == "pools" => Some(missing.why),
+        _ => None,
+    });
+    why.next().unwrap_or_default()
+}
+
+/// Each mistake about a console has its own answer, and one whose clients wait from begin to end has a finding.
+#[test]
+fn consoles_of_poolers_are_read_or_the_reason_is_named() {
+    with_pgbouncer(|program| {
+        let pooled = Pooled::start(program, "session", "default_pool_size = 2\nadmin_users = postgres");
+        let console = |port: u16, user: &str| format!("host=127.0.0.1 port={port} user={user}");
+        let watch = |folder: &str, poolers: &[String]| {
+            let mut command = pooled.direct(&format!("watch -T 4 --no-host -o {folder}"));
+            command.args(poolers.iter().flat_map(|pooler| ["--pooler", pooler.as_str()]));
+            pooled.expect(0, command);
+            unread(&pooled, folder)
+        };
+        let closed =
+            TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port").port();
+        let server = pooled.lab.server.port();
+        for (folder, pooler, words) in [
+            ("server", console(server, SUPERUSER), "what answers there is no pgbouncer"),
+            ("closed", console(closed, SUPERUSER), "it cannot be reached"),
+            ("role", console(pooled.port, "other"), "add the role to stats_users"),
+        ] {
+            let why = watch(folder, &[pooler]);
+            assert!(why.contains(words), "{folder}: {why}");
+        }
+        // Two keep what they have; four wait for them all the time.
+        let mut clients: Vec<HotConnection> =
+            (0..2).map(|_| hot::connect(&pooled.pooled()).expect("the pool answers")).collect();
+        for client in &mut clients {
+            client.simple_query("select 1").expect("a server process");
+        }
+        let spec = pooled.pooled();
+        let wait = |spec: ConnSpec| {
+            std::thread::spawn(move || {
+                hot::connect(&spec).map(|mut client| client.simple_query("select 1").is_ok())
+            })
+        };
+        let waiting: Vec<_> = (0..4).map(|_| wait(spec.clone())).collect();
+        // One of two can be read, and the other one is reported.
+        let why = watch("lasting", &[console(pooled.port, SUPERUSER), console(closed, SUPERUSER)]);
+        assert!(
+            why.contains(&format!("127.0.0.1:{closed}")) && !why.contains(&pooled.port.to_string()),
+            "{why}"
+        );
+        drop(clients);
+        for client in waiting {
+            let _ = client.join();
+        }
+        let ended = pooled.expect(0, pooled.direct("explain -v lasting"));
+        let claim = "wait in pgbouncer for one of the 2 connections to database postgres";
+        let text = ended.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.contains("SES-13") && text.contains(claim), "{}", ended.stdout);
+    });
+}
+
 /// Passes the first connections on, and hangs up on all others.
 fn flaky_door(server: &Throwaway, folder: &Folder, good: usize) {
     let socket = format!(".s.PGSQL.{}", server.port());

@@ -305,6 +305,11 @@ fn mistakes_have_an_answer() {
                 "--sysroot nowhere: there is no folder proc in it",
                 "copies of /proc and /sys",
             ),
+            usage(
+                "watch --pooler xyz",
+                "--pooler is not a connection string: xyz",
+                "--pooler 'host=... port=... user=...'",
+            ),
             usage("run -b ycsb-a --watch maybe", "--watch: \"maybe\" is unknown", "on, off"),
             // What reads the directories that are left.
             usage("explain", "explain: RUN is missing", "explain --help"),

@@ -105,6 +105,11 @@ pub trait Collect: Send {
     /// Its part in the cost of monitoring: `views`, `machine`, ... Must not change.
     fn part(&self) -> &'static str;
 
+    /// What it looks at, in messages: the node or host where it is what that is about.
+    fn subject(&self) -> String {
+        self.place().name().to_string()
+    }
+
     /// How long the end waits for it, if longer than for others.
     fn patience(&self) -> Option<Duration> {
         None

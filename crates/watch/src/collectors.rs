@@ -32,14 +32,9 @@ pub fn of_survey(survey: &Survey, board: &Arc<Board>, planning: Planning) -> Vec
     all
 }
 
-/// One collector for the poolers before each node. `named` is the console of one, if the user names it.
-pub fn of_poolers(
-    nodes: &[ClusterNode],
-    named: Option<&ConnSpec>,
-    board: &Arc<Board>,
-) -> Vec<Box<dyn Collect>> {
-    let collector =
-        |node: &ClusterNode| Pools::new(&node.name, &node.spec, named.cloned(), Arc::clone(board));
+/// One collector for the poolers before each node. `named` are the consoles that the user names.
+pub fn of_poolers(nodes: &[ClusterNode], named: &[ConnSpec], board: &Arc<Board>) -> Vec<Box<dyn Collect>> {
+    let collector = |node: &ClusterNode| Pools::new(&node.name, &node.spec, named, Arc::clone(board));
     nodes.iter().map(|node| Box::new(collector(node)) as Box<dyn Collect>).collect()
 }
 

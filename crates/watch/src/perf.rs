@@ -382,6 +382,10 @@ impl Collect for Stacks {
         "stacks"
     }
 
+    fn subject(&self) -> String {
+        format!("the stacks of {}", self.options.host)
+    }
+
     /// On a busy host printing may take seconds.
     fn patience(&self) -> Option<Duration> {
         Some(self.finish_patience() + Duration::from_secs(2))

@@ -229,7 +229,7 @@ impl Shared {
             let next =
                 next_start(number, coarseness, self.dir.now_us().saturating_sub(begin_us), interval_us);
             if next.missed > 0 {
-                self.gap(&place, due_us, next.missed, interval_us * coarseness);
+                self.gap(collector.as_ref(), due_us, next.missed, interval_us * coarseness);
             }
             number = next.number;
         }
@@ -253,17 +253,17 @@ impl Shared {
         }
     }
 
-    fn gap(&self, place: &Place, from_us: u64, missed: u64, cadence_us: u64) {
-        let mut gap = place
-            .event(
-                from_us,
-                event::GAP,
-                format!("{}: {missed} samples missed, the last reply was late", place.name()),
-            )
-            .with("ticks", missed);
+    fn gap(&self, collector: &dyn Collect, from_us: u64, missed: u64, cadence_us: u64) {
+        let (place, subject) = (collector.place(), collector.subject());
+        let message = format!("{subject}: {missed} samples missed, the last reply was late");
+        let mut gap = place.event(from_us, event::GAP, message).with("ticks", missed);
+        // Samples of the node or host itself have no such gap.
+        if subject != place.name() {
+            gap = gap.with("part", collector.part());
+        }
         gap.duration_us = Some(missed * cadence_us);
         self.lock().totals.missed += missed;
-        self.write(place, Batch { events: vec![gap], ..Batch::default() });
+        self.write(&place, Batch { events: vec![gap], ..Batch::default() });
     }
 
     /// Writes the results of a tick. A line that is lost must not end the sampling: the first error is kept and returned at the end. Returns the bytes of

@@ -155,6 +155,10 @@ impl Collect for Stuck {
         "stuck"
     }
 
+    fn subject(&self) -> String {
+        format!("stuck processes of {}", self.host)
+    }
+
     fn tick(&mut self, tick: &Tick, batch: &mut Batch) {
         for (node, state) in self.board.nodes() {
             if !state.is_local {

@@ -268,6 +268,34 @@ impl ConnectError {
         )
     }
 
+    /// Whether what answers does not speak the protocol.
+    pub fn is_no_protocol(&self) -> bool {
+        matches!(self.cause(), Some(Cause::Startup(StartupError::Protocol(_) | StartupError::BareText(_))))
+    }
+
+    /// Whether a password is missing or was not accepted. Poolers have their own words and codes for it.
+    pub fn is_about_password(&self) -> bool {
+        const WORDS: [&str; 3] =
+            ["SASL authentication failed", "password authentication failed", "auth failed"];
+        match self.cause() {
+            Some(Cause::Startup(StartupError::PasswordMissing { .. } | StartupError::Scram(_))) => true,
+            Some(cause) => cause.server_error().is_some_and(|error| {
+                error.sqlstate.as_str() == "28P01" || WORDS.iter().any(|words| error.message.contains(words))
+            }),
+            None => false,
+        }
+    }
+
+    /// Whether a server of databases refused, and not a console: it has no such database, or its pg_hba.conf or its roles decide.
+    pub fn is_of_server_of_databases(&self) -> bool {
+        let Some(error) = self.cause().and_then(Cause::server_error) else { return false };
+        match error.sqlstate.as_str() {
+            "3D000" => true,
+            "28000" => ["pg_hba.conf", "role \""].iter().any(|words| error.message.contains(words)),
+            _ => false,
+        }
+    }
+
     /// Whether a retry may succeed: the server is restarting, full, or cannot be reached now.
     pub fn is_transient(&self) -> bool {
         match self.cause() {

@@ -406,6 +406,29 @@ fn service_files_are_read_as_libpq_does() {
 }
 
 #[test]
+fn a_console_has_its_own_database_and_all_else_as_any_connection() {
+    let home = Folder::new("console");
+    home.write(".pgpass", "pool:6432:pgbouncer:ann:console\npool:6432:shop:ann:server\n", 0o600);
+    let env = [("PGUSER", "ann"), ("PGDATABASE", "shop"), ("PGPORT", "6432")];
+    let lookup =
+        |name: &str| env.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+    let sources = Sources {
+        env: &lookup,
+        os_user: None,
+        home: Some(home.0.clone()),
+        socket_dirs: vec![],
+        sysconfdir: None,
+    };
+    for text in ["host=pool", "host=pool dbname=shop", "postgresql://pool/shop"] {
+        assert!(is_string(text));
+        let spec = resolve_to(&Request::target(text), "pgbouncer", &sources).unwrap().spec;
+        assert_eq!((spec.dbname.as_str(), spec.user.as_str()), ("pgbouncer", "ann"), "{text}");
+        assert_eq!(spec.password_for(&spec.hosts[0]).unwrap().reveal(), "console", "{text}");
+    }
+    assert!(!is_string("xyz") && !is_string(""));
+}
+
+#[test]
 fn passwords_come_from_the_password_file() {
     let home = Folder::new("passfile");
     let text = concat!(

@@ -1,40 +1,36 @@
 //! REP-18: commits that wait until a standby has replayed them, as far as the primary shows it: the standby itself need not be watched.
 
-use super::synchronous::{SYNC_SHARE, is_sync, shortage, wanted, weaker_commit};
-use crate::case::{Case, Lines, Thing};
+use super::synchronous::{ON, SYNC_SHARE, Still, is_sync, setting, shortage, stood_still};
+use crate::case::{Case, Thing};
 use crate::rule::Need::Looked;
 use crate::rule::{Answer, Claim, Rule};
-use crate::series::Series;
 use crate::units;
 use crate::waits::Who;
 use record::finding::{Level, Severity};
-use std::collections::BTreeMap;
 
 pub(super) const RULES: &[Rule] = &[Rule {
     id: "REP-18",
     title: "commits wait for the replay on a standby",
     needs: &[Looked("wait"), Looked("replication")],
     limits: "20 % of the active sessions in IPC:SyncRep with remote_apply, while standbys that commits must wait for have flushed the WAL and not replayed it: \
-        four fifths of the bytes that are behind, and of a delay of 20 ms or more, or no replay at all in half of the looks (ours)",
+        four fifths of the bytes that are behind, and of a delay of 20 ms or more, or no replay at all in three looks in a row in which commits wait (ours)",
     judge: replayed_late,
     links: &["https://www.postgresql.org/docs/current/hot-standby.html#HOT-STANDBY-CONFLICT"],
 }];
 
+/// The level of `synchronous_commit` at which commits wait for replay.
+const MODE: &str = "remote_apply";
 /// The limit of a high finding.
 const SHARE_HIGH: f64 = 0.5;
 /// Of the bytes that are not replayed, those that are flushed; and of the delay, that of replay.
 const REPLAY_SHARE: f64 = 0.8;
 /// A replay that takes less is part of every commit with `remote_apply`.
 const DELAY_US: f64 = 20_000.0;
-/// Replay that moves by less between two looks stands still: commits of other databases and checkpoints write so much.
-const STILL_BYTES: f64 = 64.0;
-/// Looks in which it stands still.
-const STILL_LOOKS_MIN: usize = 3;
 
 /// The setting of a server, role or database that makes commits wait for replay; `None` where none is known.
 fn mode(case: &Case, node: &str) -> Option<String> {
     const NAME: &str = "synchronous_commit";
-    let is_apply = |value: &str| value == "remote_apply";
+    let is_apply = |value: &str| value == MODE;
     let of_server = case.setting(node, NAME).filter(|value| is_apply(value)).map(|_| String::new());
     let own = || {
         let mut all = case.own_settings(node, NAME);
@@ -51,37 +47,25 @@ struct Late<'a> {
     bytes: f64,
     /// The delay that is replay's own.
     delay_us: f64,
-    /// Looks in which it stood still with something to replay, and all looks.
-    still: (usize, usize),
+    /// Looks in which it stood still with something to replay.
+    still: Still,
 }
 
 /// `None` if the network, the disk there, or nothing is late.
 fn late<'a>(case: &Case, standby: Thing<'a>) -> Option<Late<'a>> {
     let mean = |field: &str| standby.lines.mean(field);
-    let (flushed, replayed) = (mean("flush_lag_bytes")?, mean("replay_lag_bytes")?);
-    let bytes = replayed - flushed;
     let (flush_us, replay_us) = (mean("flush_lag_us").unwrap_or(0.0), mean("replay_lag_us").unwrap_or(0.0));
-    let still = stood_still(case.one("server", standby.place)?, standby.lines);
-    let is_still = still.0 >= STILL_LOOKS_MIN && still.0 * 2 >= still.1;
-    // Where nothing is replayed from the start on, no delay is known yet.
-    let is_slow = replay_us - flush_us >= DELAY_US && replay_us - flush_us >= replay_us * REPLAY_SHARE;
-    let is_late = bytes > 0.0 && bytes >= replayed * REPLAY_SHARE && (is_slow || is_still);
-    is_late.then_some(Late { standby, bytes, delay_us: replay_us - flush_us, still })
-}
-
-/// In how many looks a standby has replayed nothing since the one before although it had WAL, and how many looks there are.
-fn stood_still(server: &Lines, standby: &Lines) -> (usize, usize) {
-    let by_time = |lines: &Lines, field: &str| -> BTreeMap<u64, f64> {
-        let points = lines.series(field).map_or(&[][..], Series::points);
-        points.iter().map(|point| (point.to_us, point.mean())).collect()
+    let delay_us = replay_us - flush_us;
+    // While nothing is replayed, the delay stays that of the last commit before; and the looks before and after are of another state.
+    let still = stood_still(case, &standby, MODE);
+    let (flushed, replayed) = match still.is_long() {
+        true => (still.unflushed, still.bytes),
+        false => (mean("flush_lag_bytes")?, mean("replay_lag_bytes")?),
     };
-    let (ends, flushed) = (by_time(server, "wal_position_bytes_total"), by_time(standby, "flush_lag_bytes"));
-    let replayed: Vec<(f64, f64)> = by_time(standby, "replay_lag_bytes")
-        .into_iter()
-        .filter_map(|(at, behind)| Some((ends.get(&at)? - behind, behind - flushed.get(&at)?)))
-        .collect();
-    let still = replayed.windows(2).filter(|pair| pair[0].1 > 0.0 && pair[1].0 - pair[0].0 <= STILL_BYTES);
-    (still.count(), replayed.len().saturating_sub(1))
+    let bytes = replayed - flushed;
+    let is_slow = delay_us >= DELAY_US && delay_us >= replay_us * REPLAY_SHARE;
+    let is_late = bytes > 0.0 && bytes >= replayed * REPLAY_SHARE && (is_slow || still.is_long());
+    is_late.then_some(Late { standby, bytes, delay_us, still })
 }
 
 /// The standbys whose replay commits of a node wait for; empty if enough others have replayed.
@@ -94,8 +78,7 @@ fn waited_for<'a>(case: &'a Case, node: &'a str) -> Vec<Late<'a>> {
     let quorum = of_state("quorum");
     let count = quorum.len();
     let of_quorum: Vec<Late> = quorum.into_iter().filter_map(|one| late(case, one)).collect();
-    let least =
-        case.setting(node, "synchronous_standby_names").and_then(wanted).map_or(1, |wanted| wanted.count);
+    let least = setting(case, node).map_or(1, |wanted| wanted.count);
     if count - of_quorum.len() < least {
         all.extend(of_quorum);
     }
@@ -131,7 +114,7 @@ fn replayed_late(case: &Case) -> Answer {
         .number("sync_share", share)
         .number("replay_behind_bytes", worst.bytes)
         .number("replay_delay_us", worst.delay_us)
-        .number("looks_still", worst.still.0 as f64);
+        .number("looks_still", worst.still.looks as f64);
         claims.push(described(case, node, worst, claim));
     }
     Answer::of(claims, || "what synchronous standbys have flushed and not replayed".to_string())
@@ -139,21 +122,49 @@ fn replayed_late(case: &Case) -> Answer {
 
 /// How late replay is, as the end of a sentence.
 fn how_late(late: &Late) -> String {
-    let (still, looks) = late.still;
-    if still >= STILL_LOOKS_MIN && still * 2 >= looks {
+    if late.still.is_long() {
         let since = if late.delay_us >= DELAY_US {
             format!(", {} late", units::us(late.delay_us))
         } else {
             String::new()
         };
-        return format!("stands still in {still} of {looks} looks{since}");
+        return format!(
+            "stands still in {} of {} looks, for {} at a stretch{since}",
+            late.still.looks,
+            late.still.of,
+            units::us(late.still.longest_us as f64)
+        );
     }
     format!("is {} late", units::us(late.delay_us))
 }
 
+/// What is flushed and not replayed, and how late that is where it moves.
+fn behind(node: &str, late: &Late) -> String {
+    let mean = |field: &str| late.standby.lines.mean(field).unwrap_or(0.0);
+    let (unflushed, lags) = match late.still.is_long() {
+        true => (
+            late.still.unflushed,
+            "while it stands still; its replay_lag is that of the last commit before".to_string(),
+        ),
+        false => (
+            mean("flush_lag_bytes"),
+            format!(
+                "write_lag {}, flush_lag {}, replay_lag {}",
+                units::us(mean("write_lag_us")),
+                units::us(mean("flush_lag_us")),
+                units::us(mean("replay_lag_us"))
+            ),
+        ),
+    };
+    format!(
+        "pg_stat_replication of {node}: on average {} are flushed there and not replayed, and {} not flushed; {lags}",
+        units::bytes(late.bytes),
+        units::bytes(unflushed)
+    )
+}
+
 /// The evidence, what the standby reports, and what to type there.
 fn described(case: &Case, node: &str, late: &Late, claim: Claim) -> Claim {
-    let mean = |field: &str| late.standby.lines.mean(field).unwrap_or(0.0);
     let is_watched =
         case.one("server", late.standby.name).is_some_and(|server| server.flag("in_recovery") == Some(true));
     let delay = case
@@ -176,19 +187,13 @@ fn described(case: &Case, node: &str, late: &Late, claim: Claim) -> Claim {
     let who = "SELECT pid, state, now() - xact_start AS age, wait_event, left(query, 60) AS query FROM pg_stat_activity WHERE backend_type = 'startup' OR \
          xact_start < now() - interval '1 s' ORDER BY backend_type = 'startup' DESC, xact_start LIMIT 6; -- on the standby: what the startup process waits \
          for, and the oldest transactions";
+    let resume = "SELECT pg_wal_replay_resume(); -- on the standby, if its replay is paused";
     let settings = "SELECT pg_is_wal_replay_paused(), name, setting FROM pg_settings WHERE name IN ('max_standby_streaming_delay', 'recovery_min_apply_delay', \
          'hot_standby_feedback', 'recovery_prefetch'); -- on the standby";
     let cut =
         "ALTER SYSTEM SET max_standby_streaming_delay = '5s'; SELECT pg_reload_conf(); -- on the standby";
     claim
-        .because(format!(
-            "pg_stat_replication of {node}: on average {} are flushed there and not replayed, and {} not flushed; write_lag {}, flush_lag {}, replay_lag {}",
-            units::bytes(late.bytes),
-            units::bytes(mean("flush_lag_bytes")),
-            units::us(mean("write_lag_us")),
-            units::us(mean("flush_lag_us")),
-            units::us(mean("replay_lag_us"))
-        ))
+        .because(behind(node, late))
         .with(feedback, Claim::because)
         .with(delay, |claim, delay| claim.because(format!("recovery_min_apply_delay is {delay} there: every commit waits for it by design")))
         .not("the network and the disk of the standby: the WAL is written and flushed there in time")
@@ -199,6 +204,6 @@ fn described(case: &Case, node: &str, late: &Late, claim: Claim) -> Claim {
             "look on the standby at what its replay waits for: a transaction there (a report, with max_standby_streaming_delay = -1 or long), a pause, \
              recovery_min_apply_delay, or its CPU and disk; end the report, let replay cancel such ones sooner, and give reports a standby that is \
              not synchronous",
-            &[who, settings, cut, weaker_commit("remote_apply")],
+            &[who, settings, resume, cut, ON],
         )
 }

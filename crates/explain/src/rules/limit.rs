@@ -68,7 +68,9 @@ pub(super) const RULES: &[Rule] = &[
 /// SQLSTATE of a refused connection.
 const TOO_MANY_CONNECTIONS: &str = "53300";
 /// Parts of its messages, for logs without SQLSTATE.
-const REFUSALS: [&str; 3] = ["too many clients", "connection slots are reserved", "too many connections for"];
+const REFUSALS: [&str; 3] = [ALL_IN_USE, "connection slots are reserved", "too many connections for"];
+/// The message while not even the reserved ones are free.
+const ALL_IN_USE: &str = "too many clients";
 /// The limit of the connections of standbys, which is another one.
 const FOR_STANDBYS: &str = "max_wal_senders";
 /// Where a limit of its own refuses a connection: what it belongs to.
@@ -185,9 +187,10 @@ fn refused(case: &Case) -> Answer {
             .find(|gap| gap.node == server.place && REFUSALS.iter().any(|words| gap.why.contains(words)));
         let set = || case.setting(server.place, "max_connections").and_then(|value| value.parse().ok());
         let most = server.lines.last("sessions_max").or_else(set).unwrap_or(f64::MAX);
+        let (of_superusers, of_roles) = reserved(case, server.place);
         let full = server.lines.series("sessions_total").map_or(0.0, |series| {
             let points = series.points();
-            let is_full = points.iter().filter(|point| point.max >= most - RESERVED).count();
+            let is_full = points.iter().filter(|point| point.max >= most - of_superusers - of_roles).count();
             is_full as f64 / points.len().max(1) as f64
         });
         if count == 0.0 && own.is_none() && full < FULL_SHARE {
@@ -222,13 +225,9 @@ fn all_in_use(case: &Case, server: &Thing<'_>, refused: &Refused<'_>) -> Claim {
         true => format!(
             "{} refused: {}",
             units::counted(*count as usize, "connection"),
-            in_use(case, server.place, *most)
+            in_use(case, server, refused)
         ),
-        false => format!(
-            "all {} connections are in use in {} of the samples",
-            units::short(*most),
-            units::percent(*full)
-        ),
+        false => format!("in {} of the samples {}", units::percent(*full), in_use(case, server, refused)),
     };
     let unused = holder::unused(&holders, *most);
     let (text, commands) = unused.and_then(holder::advice).unwrap_or_else(|| (POOL.to_string(), vec![]));
@@ -280,21 +279,29 @@ const IDLE_ONES: [&str; 2] = [
     "ALTER SYSTEM SET idle_session_timeout = '10min'; SELECT pg_reload_conf(); -- PostgreSQL 14; not with a pool",
 ];
 
-/// Connections that the server keeps for superusers are refused to all others, also when none uses them: 3 by default.
-const RESERVED_MANY: f64 = 10.0;
+/// The connections that the server keeps for superusers, and for roles with `pg_use_reserved_connections`: others are refused them while they are free, too.
+fn reserved(case: &Case, node: &str) -> (f64, f64) {
+    let value = |name: &str| case.setting(node, name).and_then(|value| value.parse::<f64>().ok());
+    (
+        value("superuser_reserved_connections").unwrap_or(RESERVED),
+        value("reserved_connections").unwrap_or(0.0),
+    )
+}
 
-/// What is in use of so many connections.
-fn in_use(case: &Case, node: &str, most: f64) -> String {
-    let reserved =
-        |name: &str| case.setting(node, name).and_then(|value| value.parse::<f64>().ok()).unwrap_or(0.0);
-    let (of_superusers, of_roles) =
-        (reserved("superuser_reserved_connections"), reserved("reserved_connections"));
+/// What is in use of its connections.
+fn in_use(case: &Case, server: &Thing<'_>, refused: &Refused<'_>) -> String {
+    let most = refused.most;
+    let (of_superusers, of_roles) = reserved(case, server.place);
     let kept = of_superusers + of_roles;
-    if kept < RESERVED_MANY {
+    // The server has other words for it while those that it keeps are free.
+    let messages = refused.events.iter().map(|event| event.message.as_str()).chain(refused.own);
+    let is_all = messages.into_iter().any(|message| message.contains(ALL_IN_USE))
+        || server.lines.max("sessions_total").is_some_and(|open| open >= most);
+    if kept == 0.0 || is_all {
         return format!("all {} are in use", units::short(most));
     }
     format!(
-        "the {} that are for all roles are in use; {} of the {} are reserved for superusers and roles with pg_use_reserved_connections \
+        "the {} connections for all roles are in use; {} of the {} are reserved for superusers and roles with pg_use_reserved_connections \
          (superuser_reserved_connections = {of_superusers}, reserved_connections = {of_roles})",
         units::short((most - kept).max(0.0)),
         units::short(kept),

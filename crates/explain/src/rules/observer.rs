@@ -75,7 +75,9 @@ fn blind(case: &Case) -> Answer {
         }
         let longest = holes.iter().map(|hole| hole.length_us()).max().unwrap_or(0);
         let gap = case.events_of(event::GAP).find(|event| {
-            Case::word_of(event, "node") == thing.place || Case::word_of(event, "host") == thing.place
+            let is_here = ["node", "host"].iter().any(|field| Case::word_of(event, field) == thing.place);
+            // That of a part is no gap of the node itself.
+            is_here && Case::word_of(event, "part").is_empty()
         });
         // Our question waited for its answer: then not the monitoring was late.
         let answer_us = thing.lines.max(ANSWER_TIME).unwrap_or(0.0);

@@ -2,8 +2,8 @@
 
 mod rollbacks;
 
-use super::isolation;
 use super::vacuum::is_wal;
+use super::{isolation, synchronous};
 use crate::case::{Case, Thing};
 use crate::decompose;
 use crate::node_time;
@@ -352,7 +352,9 @@ fn autocommit(case: &Case) -> Answer {
         let rows = written(server.lines);
         let per_commit = rows / commits.sum().max(1.0);
         let agreeing = |kind: &str, event: &str| case.is_agreement(server.place, kind, event);
-        let is_commit = |kind: &str, event: &str| is_commit(kind, event) || agreeing(kind, event);
+        let hung = synchronous::hung(case, server.place);
+        let is_commit =
+            |kind: &str, event: &str| (is_commit(kind, event) || agreeing(kind, event)) && !hung(kind, event);
         let Some(share) = node_time::share_of(case, server.place, is_commit) else { continue };
         // Readers commit, too: at least half of the commits must write.
         if !(0.5..ROWS_MIN).contains(&per_commit)

@@ -2,7 +2,7 @@
 
 use super::costly::plain;
 use super::paste::word;
-use crate::case::{Case, Thing};
+use crate::case::{Case, Lines, Thing};
 use crate::node_time::{self, FOR_CPU};
 use crate::rule::Need::Field;
 use crate::rule::{Answer, Claim, Rule};
@@ -31,6 +31,8 @@ const WAIT_SHARE_HIGH: f64 = 0.5;
 const MAX_WAIT_US: f64 = 100_000.0;
 /// Of the time in transactions, that in which no query runs.
 const THINK_SHARE: f64 = 0.5;
+/// A client that has waited for so long at a look waits for another to leave: its wait is in no counter before it is served.
+const LASTING_US: f64 = 1e6;
 /// By how much more time in transactions than connections can have shows that the time of waiting is in it.
 const WITH_WAIT_FACTOR: f64 = 1.2;
 /// Of the time in which connections are given out, that in which they are in a transaction: less of it, and clients keep connections that they do not use.
@@ -49,8 +51,8 @@ const NAME_CHARS: usize = 40;
 enum Kept {
     /// Clients that wait, in open transactions, for something else than the server: so much of the time.
     Thinking(f64),
-    /// Clients that have ended their transactions and keep the connection.
-    BySessions,
+    /// Clients that keep the connection until they disconnect; the share of the time in which they use it, and whether more of them could work at once.
+    BySessions(f64, bool),
     /// Queries, on a server that has room for more of them, or has none, or that is not known.
     Working(Option<bool>),
 }
@@ -64,6 +66,10 @@ struct Queue<'a> {
     max_wait_us: f64,
     /// Of its database: time in transactions, in queries and of waiting, and how many transactions; `None` where they are not counted.
     times: Option<(f64, f64, f64, f64)>,
+    /// Time of clients in the queue that were not served within a look.
+    lasting_us: f64,
+    /// That is what most looks show.
+    is_lasting: bool,
 }
 
 impl<'a> Queue<'a> {
@@ -92,6 +98,7 @@ impl<'a> Queue<'a> {
         let given_us = servers * pool.lines.ticks.window().length_us() as f64;
         let times =
             apart((sum("transaction_us"), sum("query_us"), sum("wait_us"), sum("transactions")), given_us);
+        let (lasting_us, is_lasting) = lasting(pool.lines);
         Some(Queue {
             pool,
             waiting: waiting.mean(),
@@ -99,30 +106,48 @@ impl<'a> Queue<'a> {
             servers: mean("servers_active") + mean("servers_free"),
             max_wait_us: pool.lines.max("max_wait_us").unwrap_or(0.0),
             times: Some(times).filter(|times| times.0 > 0.0),
+            lasting_us,
+            is_lasting,
         })
     }
 
     /// Of the time in which clients need a connection, that in which they wait for one.
     fn wait_share(&self) -> Option<f64> {
-        let (transaction_us, _, wait_us, _) = self.times?;
-        Some(wait_us / (wait_us + transaction_us))
+        // Where no transaction has ended, those that are open have the connections.
+        let open_us = || self.is_lasting.then(|| (self.given_us(), 0.0));
+        let (transaction_us, counted_us) = self.times.map(|times| (times.0, times.2)).or_else(open_us)?;
+        let wait_us = counted_us.max(self.lasting_us);
+        Some(wait_us / (wait_us + transaction_us).max(1.0))
     }
 
     fn is_long(&self) -> bool {
         self.wait_share().map_or(self.max_wait_us >= MAX_WAIT_US, |share| share >= WAIT_SHARE_MIN)
     }
 
+    /// For how long its connections were given to clients.
+    fn given_us(&self) -> f64 {
+        let lines = self.pool.lines;
+        lines.mean("servers_active").unwrap_or(0.0) * lines.ticks.window().length_us() as f64
+    }
+
     fn kept(&self, case: &Case) -> Kept {
         let node = self.pool.place;
-        let Some((transaction_us, query_us, ..)) = self.times else {
-            return Kept::Working(has_room(case, node));
-        };
-        let seconds = self.pool.lines.ticks.window().length_us() as f64 / 1e6;
-        let given_us = self.pool.lines.mean("servers_active").unwrap_or(0.0) * seconds * 1e6;
-        if self.pool.lines.word("pool_mode") == "session" && transaction_us < given_us * USED_SHARE {
-            return Kept::BySessions;
+        let (transaction_us, query_us) = self.times.map_or((0.0, 0.0), |times| (times.0, times.1));
+        let used = transaction_us / self.given_us().max(1.0);
+        if self.pool.lines.word("pool_mode") == "session" && (used < USED_SHARE || self.is_lasting) {
+            return Kept::BySessions(used, used >= USED_SHARE && has_room(case, node) != Some(false));
         }
-        let think = 1.0 - query_us / transaction_us;
+        // A transaction is counted when it ends: of those that are open the server knows whether they have a query.
+        let think = if used < USED_SHARE {
+            let idle =
+                case.one("server", node).and_then(|server| server.mean("sessions_idle_in_transaction"));
+            let active = self.pool.lines.mean("servers_active").unwrap_or(0.0);
+            (idle.unwrap_or(0.0) / active.max(1.0)).min(1.0)
+        } else {
+            0.0
+        };
+        let counted = if transaction_us > 0.0 { 1.0 - query_us / transaction_us } else { 0.0 };
+        let think = think.max(counted);
         if think >= THINK_SHARE { Kept::Thinking(think) } else { Kept::Working(has_room(case, node)) }
     }
 
@@ -131,6 +156,22 @@ impl<'a> Queue<'a> {
         let share = self.wait_share().unwrap_or(0.0);
         (self.servers / (1.0 - share).max(0.05)).min(self.clients).ceil()
     }
+}
+
+/// The time of clients in the queue at looks whose first one waits for long, and whether most looks are such. pgbouncer counts a wait when it ends: clients
+/// that wait for a session to end are in none of its totals, and its longest wait grows by a second each second.
+fn lasting(pool: &Lines) -> (f64, bool) {
+    let (Some(waiting), Some(longest)) = (pool.series("clients_waiting"), pool.series("max_wait_us")) else {
+        return (0.0, false);
+    };
+    let looks = waiting.points().len().max(1) as f64;
+    let look_us = pool.ticks.window().length_us() as f64 / looks;
+    let pairs = waiting.points().iter().zip(longest.points());
+    let long: Vec<f64> = pairs
+        .filter(|(_, longest)| longest.mean() >= LASTING_US.max(look_us))
+        .map(|(waiting, _)| waiting.mean())
+        .collect();
+    (long.iter().sum::<f64>() * look_us, long.len() as f64 >= looks * LOOKS_SHARE)
 }
 
 /// The times of transactions and queries without that of waiting for a connection: pgbouncer takes the begin of both when the client sends its first query, so
@@ -146,10 +187,8 @@ fn apart(times: (f64, f64, f64, f64), given_us: f64) -> (f64, f64, f64, f64) {
 /// Whether a server could work for more sessions at once; `None` where that is not known.
 fn has_room(case: &Case, node: &str) -> Option<bool> {
     let time = node_time::all(case).iter().find(|time| time.node == node)?;
-    let waits = time
-        .parts
-        .iter()
-        .filter(|part| ![node_time::ON_CPU, node_time::UNACCOUNTED].contains(&part.name.as_str()));
+    let no_limit = [&[node_time::ON_CPU, node_time::UNACCOUNTED][..], &node_time::ELSEWHERE].concat();
+    let waits = time.parts.iter().filter(|part| !no_limit.contains(&part.name.as_str()));
     let most = waits.map(|part| part.share).fold(0.0, f64::max);
     let host = case.host_of(node).and_then(|host| case.one("host", host))?;
     let busy: f64 = ["cpu_user_pct", "cpu_system_pct"].iter().filter_map(|field| host.mean(field)).sum();
@@ -163,6 +202,27 @@ fn judge(case: &Case) -> Answer {
     Answer::of(claims, || "clients that wait in poolers".to_string())
 }
 
+/// What keeps the connections, as the end of a claim.
+fn described(kept: Kept) -> String {
+    match kept {
+        Kept::Thinking(think) => format!(
+            "these are in a transaction without a query for {} of the time: the clients do something else with their transactions open",
+            units::percent(think)
+        ),
+        Kept::BySessions(used, _) => format!(
+            "these are given to clients until they disconnect (pool_mode = session){}",
+            if used < USED_SHARE { ", and mostly not used" } else { "" }
+        ),
+        Kept::Working(Some(true)) => {
+            "these work all the time, and the server has room for more of them".to_string()
+        }
+        Kept::Working(Some(false)) => {
+            "these work all the time, and the server itself has no room for more of them".to_string()
+        }
+        Kept::Working(None) => "these work all the time".to_string(),
+    }
+}
+
 fn claim(case: &Case, queue: &Queue<'_>) -> Claim {
     let pool = queue.pool.lines;
     let kept = queue.kept(case);
@@ -173,23 +233,7 @@ fn claim(case: &Case, queue: &Queue<'_>) -> Claim {
         (_, Some(share)) if share >= WAIT_SHARE_HIGH => Severity::High,
         _ => Severity::Medium,
     };
-    let what = match kept {
-        Kept::Thinking(think) => format!(
-            "these are in a transaction without a query for {} of the time: the clients do something else with their transactions open",
-            units::percent(think)
-        ),
-        Kept::BySessions => {
-            "these are given to clients until they disconnect (pool_mode = session), and mostly not used"
-                .to_string()
-        }
-        Kept::Working(Some(true)) => {
-            "these work all the time, and the server has room for more of them".to_string()
-        }
-        Kept::Working(Some(false)) => {
-            "these work all the time, and the server itself has no room for more of them".to_string()
-        }
-        Kept::Working(None) => "these work all the time".to_string(),
-    };
+    let what = described(kept);
     let (text, command) = remedy(kept, queue);
     let look = format!("$ psql {} -c 'SHOW POOLS' -c 'SHOW STATS'", word(pool.word("pooler")));
     let mut commands = vec![look.as_str()];
@@ -229,27 +273,57 @@ fn claim(case: &Case, queue: &Queue<'_>) -> Claim {
             units::us(query_us / transactions.max(1.0))
         ))
     })
+    .with(queue.is_lasting.then_some(()), |claim, ()| {
+        claim.because(
+            "the first of these clients has waited for longer than a look: pgbouncer counts its wait only when it is served, so it is not in SHOW STATS",
+        )
+    })
     .not("the server's own queues: in its views these clients do not exist")
     .remedy(text, &commands)
+}
+
+/// How to make a pool larger: the command, and where its size stands. A database may have a size of its own, which no command of the console changes.
+fn larger(queue: &Queue<'_>, needed: &str) -> (String, String) {
+    let pool = queue.pool.lines;
+    let console = word(pool.word("pooler"));
+    if pool.flag("size_of_database") == Some(true) {
+        return (
+            format!("$ psql {console} -c 'RELOAD' -c 'SHOW DATABASES'"),
+            format!(
+                "pool_size = {needed} in the line of database {} in pgbouncer.ini, then RELOAD, which needs a role in admin_users",
+                plain(pool.word("database"), NAME_CHARS)
+            ),
+        );
+    }
+    (
+        format!("$ psql {console} -c 'SET default_pool_size = {needed}' -c 'SHOW POOLS'"),
+        "default_pool_size, also in pgbouncer.ini; the command needs a role in admin_users, and holds until pgbouncer ends"
+            .to_string(),
+    )
 }
 
 /// What to do about each reason, and the command besides the look at the console.
 fn remedy(kept: Kept, queue: &Queue<'_>) -> (String, Option<String>) {
     let needed = units::short(queue.needed());
-    let larger = format!(
-        "$ psql {} -c 'SET default_pool_size = {needed}' -c 'SHOW POOLS'",
-        word(queue.pool.lines.word("pooler"))
-    );
+    let (larger, place) = larger(queue, &needed);
     match kept {
         Kept::Thinking(_) => (
             format!(
                 "end transactions before the program waits for anything else (another service, its user, its own computing), and send their statements \
-                 together: that frees the connections that there are. Until then, a pool of about {needed} serves these clients without a queue (also in \
-                 pgbouncer.ini; with pool_size of the database, change that): connections that wait cost the server little"
+                 together: that frees the connections that there are. Until then, a pool of about {needed} serves these clients without a queue \
+                 ({place}): connections that wait cost the server little"
             ),
             Some(larger),
         ),
-        Kept::BySessions => (
+        Kept::BySessions(used, true) => (
+            format!(
+                "they are in a transaction for {} of the time, so more clients need more connections: a pool of about {needed} ({place}); or set \
+                 pool_mode = transaction for this database, so that clients take turns, if its programs keep nothing in their sessions",
+                units::percent(used.min(1.0))
+            ),
+            Some(larger),
+        ),
+        Kept::BySessions(..) => (
             "set pool_mode = transaction for this database, if its programs keep nothing in their sessions (SET, LISTEN, temporary tables, prepared statements \
              before pgbouncer 1.21); else let them close connections that they do not use"
                 .to_string(),
@@ -263,8 +337,8 @@ fn remedy(kept: Kept, queue: &Queue<'_>) -> (String, Option<String>) {
         ),
         Kept::Working(_) => (
             format!(
-                "enlarge the pool step by step, to about {needed} (also in pgbouncer.ini; with pool_size of the database, change that), as long as \
-                 transactions do not take longer; a few connections for each CPU of the server are enough"
+                "enlarge the pool step by step, to about {needed} ({place}), as long as transactions do not take longer; a few connections for each CPU of \
+                 the server are enough"
             ),
             Some(larger),
         ),

@@ -401,6 +401,29 @@ pub(crate) const TOLD: &[(&str, Change, &str)] = &[
     ("PLAN-38", |scene| of_ranges(scene, 0.99), "the values of at are in the order of the table"),
     ("PLAN-38", |scene| of_ranges(scene, 0.1), "whose values are not in the order of the table"),
     ("SES-04", reserved, "44 of the 100 are reserved for superusers"),
+    (
+        "SES-04",
+        |scene| {
+            reserved(scene);
+            scene.fact(json!({"node": "n1"}), "setting", "superuser_reserved_connections", "3");
+        },
+        "the 97 connections for all roles are in use; 3 of the 100 are reserved for superusers",
+    ),
+    (
+        "SES-04",
+        |scene| {
+            scene.set("server", json!({"node": "n1"}), json!({"sessions_total": 97}));
+        },
+        "in 100 % of the samples the 97 connections for all roles are in use; 3 of the 100 are reserved",
+    ),
+    (
+        "SES-04",
+        |scene| {
+            let more = json!({"node": "n1", "severity": "FATAL", "sqlstate": "53300"});
+            scene.event(2, record::event::SERVER_LOG, "sorry, too many clients already", more);
+        },
+        "1 connection refused: all 100 are in use",
+    ),
     ("PLAN-82", |scene| pairs(scene, 3_000.0, "", ""), "no condition joins them: a cross product"),
     ("GEN-01", |scene| tried(scene, 60_000, 60), "one in 1,000 executions stores a row"),
     (

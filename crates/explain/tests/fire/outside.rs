@@ -26,14 +26,34 @@ fn standby(scene: &mut Scene, name: &str, how: Standby) {
     scene.vary("replication", keys, "replay_lag_bytes", behind);
 }
 
+/// A standby that confirms at once, but nothing within these of every ten seconds: what it has not replayed then, and its delay, stay as they are.
+pub(crate) fn paused(scene: &mut Scene, name: &str, seconds: std::ops::Range<u64>) {
+    standby(scene, name, Standby { replay_us: 1_700, ..STUCK });
+    let keys = json!({"node": "n1", "standby": name});
+    let is_paused = move |second: u64| seconds.contains(&(second % 10));
+    let behind = is_paused.clone();
+    scene.vary(
+        "replication",
+        keys.clone(),
+        "flush_lag_bytes",
+        move |second| if is_paused(second) { 0.0 } else { 900.0 },
+    );
+    scene.vary("replication", keys, "replay_lag_bytes", move |second| {
+        if behind(second) { 500.0 + 1000.0 * (second % 10 - 2) as f64 } else { 900.0 }
+    });
+}
+
 /// Commits that wait for standbys.
-fn commits(scene: &mut Scene, mode: &str) {
+pub(crate) fn commits(scene: &mut Scene, mode: &str) {
     scene.set("wait", wait("n1", "IPC", "SyncRep"), json!({"sessions": 6}));
     scene.fact(json!({"node": "n1"}), "setting", "synchronous_commit", mode);
     scene.vary("server", json!({"node": "n1"}), "wal_position_bytes_total", |second| {
         1e9 + 1000.0 * second as f64
     });
 }
+
+/// The console of the pooler.
+pub(crate) const POOLER: &str = "dbname=pgbouncer host=db1 port=6432 user=watcher";
 
 /// A pool of three connections: clients that wait, and the time of transactions, queries and waiting of a second.
 pub(crate) fn pool(
@@ -42,11 +62,18 @@ pub(crate) fn pool(
     waiting: u64,
     (transaction_us, query_us, wait_us): (u64, u64, u64),
 ) {
-    let keys = json!({"node": "n1", "pooler": "dbname=pgbouncer host=db1 port=6432 user=watcher", "database": "cart", "user": "app"});
+    let keys = json!({"node": "n1", "pooler": POOLER, "database": "cart", "user": "app"});
     let fields = json!({"pool_mode": mode, "clients_active": 3, "clients_waiting": waiting, "servers_active": 3, "servers_free": 0, "size": 3,
         "max_wait_us": if waiting > 0 { 300_000 } else { 0 }, "transactions": 140, "queries": 560, "transaction_us": transaction_us, "query_us": query_us,
         "wait_us": wait_us});
     scene.set("pool", keys, fields);
+}
+
+/// A pool whose clients wait from begin to end: pgbouncer counts no wait before it is over, and shows how long the first of them has waited.
+pub(crate) fn lasting(scene: &mut Scene, mode: &str, times: (u64, u64, u64)) {
+    pool(scene, mode, 9, times);
+    let keys = json!({"node": "n1", "pooler": POOLER, "database": "cart", "user": "app"});
+    scene.vary("pool", keys, "max_wait_us", |second| 1e6 * second as f64);
 }
 
 /// A statement on a foreign table that waits for its server: what is sent, what is checked here, and the rows of an execution.
@@ -91,11 +118,19 @@ pub(crate) const CASES: &[Fires] = &[
         let fine = Standby { sync_state: "quorum", replay_us: 500, behind: 0.0, moves: true, ..STUCK };
         standby(scene, "s2", fine);
     }),
+    // Replay is paused for some seconds, and the only thing that the primary shows of it is that nothing moves.
+    ("REP-18", Counter, |scene| {
+        commits(scene, "remote_apply");
+        paused(scene, "s1", 3..9);
+    }),
     // Open transactions without a query; connections that are kept; queries on a server that has room.
     ("SES-13", Counter, |scene| pool(scene, "transaction", 37, (3_000_000, 20_000, 37_000_000))),
     // As pgbouncer counts: the time of waiting is in all of them.
     ("SES-13", Counter, |scene| pool(scene, "transaction", 37, (40_000_000, 37_200_000, 37_000_000))),
     ("SES-13", Counter, |scene| pool(scene, "session", 37, (90_000, 80_000, 37_000_000))),
+    // Clients that are not served within the recording are in no total.
+    ("SES-13", Counter, |scene| lasting(scene, "session", (290_000, 290_000, 0))),
+    ("SES-13", Counter, |scene| lasting(scene, "transaction", (0, 0, 0))),
     ("SES-13", Counter, |scene| pool(scene, "transaction", 2, (2_900_000, 2_800_000, 2_000_000))),
     ("EXT-06", Co, |scene| foreign(scene, ALL_ROWS, HERE, 1)),
     ("EXT-06", Co, |scene| foreign(scene, BY_PHONE, "", 1)),
@@ -129,6 +164,8 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
     // A client now and then, for hardly any time.
     ("SES-13", |scene| pool(scene, "transaction", 1, (2_900_000, 2_800_000, 40_000))),
     ("SES-13", |scene| pool(scene, "transaction", 0, (3_000_000, 20_000, 0))),
+    // Served within a look each time, and the pooler counts no wait.
+    ("SES-13", |scene| pool(scene, "session", 1, (2_900_000, 2_800_000, 0))),
     // Most of the rows are wanted; nothing is compared; a part of the condition is sent.
     ("EXT-06", |scene| foreign(scene, ALL_ROWS, HERE, 90_000)),
     ("EXT-06", |scene| foreign(scene, ALL_ROWS, "", 1)),

@@ -9,7 +9,7 @@ use postgres::types::ToSql;
 
 use super::catalog::{Catalog, Leaf, TableAt};
 use super::content::{digests, identify, row_hash_sql};
-use super::error::{VerifyError, sql};
+use super::error::VerifyError;
 use super::grid::{Grid, Part, Selection, Shape};
 use super::problem::Problem;
 use super::replication;
@@ -18,10 +18,11 @@ use super::sums;
 use super::workers::{Coordinator, VerifyProgress, Workers, number};
 use super::{Loaded, Setting, Task};
 use crate::dataset::{Dataset, Hashing, Table};
-use crate::difference::{Difference, DifferenceKind, KINDS, NAMED_MAX, TableName};
+use crate::difference::{Difference, DifferenceKind, KINDS, NAMED_MAX, TableName, Wrong};
 use crate::ledger;
 
 mod keyless;
+mod loaded;
 
 /// Keys of a bucket that differs are held for all nodes at once, for about so many rows at a time: some 100 MB per node.
 const ROWS_AT_ONCE: u64 = 1 << 20;
@@ -119,8 +120,12 @@ pub(super) fn nodes(
         open = kept.into_iter().filter_map(|key| open.remove_entry(&key)).collect();
         let more = total - ROWS_AGAIN_MAX as u64;
         compared.notes.push(format!("{more} more rows differ between nodes and were not read again"));
-        compared.totals[DifferenceKind::Diverged { fields: Vec::new(), other: String::new() }.index()] +=
-            more;
+        compared.totals[DifferenceKind::Diverged {
+            fields: Vec::new(),
+            other: String::new(),
+            wrong: Wrong::Unknown,
+        }
+        .index()] += more;
     }
     let diverged = match sides.wait {
         Wait::No => open.into_keys().collect(),
@@ -423,7 +428,8 @@ impl Comparison<'_> {
                     parts.iter().map(|part| part as &(dyn ToSql + Sync)).collect();
                 for (node, site) in sites.iter_mut().enumerate() {
                     for (leaf, relation) in self.relations(node, number) {
-                        for row in sql(DOING, site.control.query(&statement(&relation), &parts))? {
+                        let rows = site.control.query(&statement(&relation), &parts);
+                        for row in site.answer(DOING, rows)? {
                             each(Found { node, table: number, leaf }, &row);
                         }
                     }
@@ -481,9 +487,16 @@ impl Comparison<'_> {
             rows.entry((table, key)).or_insert_with(|| vec![None; nodes])[node] =
                 Some(RowCopy { fields, leaf });
         })?;
-        for ((table, _), of_key) in &rows {
+        let hashes = self.hashes_of_copies(sites, &keys)?;
+        for (key, of_key) in &rows {
+            let table = &key.0;
             for node in 1..nodes {
-                let Some((difference, index)) = self.compare(*table, of_key, node) else { continue };
+                let Some((mut difference, index)) = self.compare(*table, of_key, node) else { continue };
+                if let (DifferenceKind::Diverged { wrong, .. }, Some(hashes)) =
+                    (&mut difference.kind, hashes.get(key))
+                {
+                    *wrong = self.wrong(*table, of_key[node].as_ref(), hashes[node], hashes[0]);
+                }
                 compared.totals[index] += 1;
                 *compared.of_table.entry(self.table(*table).name).or_default() += 1;
                 if compared.differences.iter().filter(|d| d.kind.index() == index).count() < NAMED_MAX {
@@ -514,7 +527,8 @@ impl Comparison<'_> {
             }
             (Some(first), Some(other)) => {
                 let fields = self.versions(table, row, &first.fields, &other.fields)?;
-                (DifferenceKind::Diverged { fields, other: node_of(&name(0)?) }, name(node)?)
+                let wrong = Wrong::Unknown;
+                (DifferenceKind::Diverged { fields, other: node_of(&name(0)?), wrong }, name(node)?)
             }
         };
         let index = kind.index();

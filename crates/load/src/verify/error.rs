@@ -4,6 +4,7 @@ use std::error::Error;
 use std::io;
 
 use connect::ConnectError;
+use engines::placement::PlacementError;
 use wire::backend::ProtocolError;
 use wire::copy::CopyError;
 use wire::error::{ServerError, SqlState};
@@ -87,7 +88,7 @@ pub enum VerifyError {
     Ledger(#[from] LoadError),
     /// The engine's catalog does not show the parts of a table.
     #[error(transparent)]
-    Parts(#[from] engines::placement::PlacementError),
+    Parts(#[from] PlacementError),
     /// No connection.
     #[error("cannot connect to {target}")]
     Connect {
@@ -97,6 +98,16 @@ pub enum VerifyError {
         source: Box<dyn Error + Send + Sync>,
         /// The connection layer's own suggestion.
         hint: Option<String>,
+        /// The server has answered before.
+        was_there: bool,
+    },
+    /// Something went wrong at one of several nodes.
+    #[error("node {node}: {source}")]
+    Node {
+        /// Which.
+        node: String,
+        /// What.
+        source: Box<VerifyError>,
     },
     /// A statement of the control connection failed.
     #[error("{doing} failed")]
@@ -157,10 +168,16 @@ impl VerifyError {
     pub fn is_node_away(&self, lost: &[&str]) -> bool {
         match self {
             VerifyError::Ledger(error) => error.is_node_away(lost) || error.is_connection_lost(),
-            VerifyError::Sql { source, .. } => match connect::control::server_error(source) {
-                Some(error) => error.is_fatal() || is_of_absent_node(error.sqlstate, &error.message, lost),
-                None => source.is_closed(),
-            },
+            VerifyError::Node { source, .. } => source.is_node_away(lost),
+            VerifyError::Sql { source, .. } | VerifyError::Parts(PlacementError::Sql { source, .. }) => {
+                match connect::control::server_error(source) {
+                    Some(error) => {
+                        error.is_fatal() || is_of_absent_node(error.sqlstate, &error.message, lost)
+                    }
+                    None => is_lost(source),
+                }
+            }
+            VerifyError::Connect { was_there, .. } => *was_there && self.is_unreachable(),
             VerifyError::Server { source, .. } => {
                 source.is_fatal() || is_of_absent_node(source.sqlstate, &source.message, lost)
             }
@@ -176,6 +193,7 @@ impl VerifyError {
                 source.downcast_ref::<ConnectError>().is_some_and(ConnectError::is_transient)
             }
             VerifyError::Ledger(error) => error.is_connection_lost(),
+            VerifyError::Node { source, .. } => source.is_unreachable(),
             _ => false,
         }
     }
@@ -215,12 +233,17 @@ impl VerifyError {
             }
             VerifyError::Format { .. } => "use the older pgfathom that loaded it",
             VerifyError::ChangedTable { .. } => "undo the change, or load the dataset again with --restart",
+            VerifyError::Ledger(error) if error.sqlstate() == Some(NO_PRIVILEGE) => {
+                return server_hint(NO_PRIVILEGE);
+            }
             VerifyError::Ledger(error) => return error.hint(),
+            VerifyError::Node { source, .. } => return source.hint(),
             VerifyError::Parts(error) => return error.hint(),
             VerifyError::Connect { hint, .. } => return hint.clone(),
+            VerifyError::Sql { source, .. } if is_lost(source) => LOST,
             VerifyError::Sql { source, .. } => return sqlstate_of(source).and_then(server_hint),
             VerifyError::Server { source, .. } => return server_hint(source.sqlstate),
-            VerifyError::Lost { .. } => "find the reason in the server's log, then verify again",
+            VerifyError::Lost { .. } => LOST,
             VerifyError::Protocol { .. } | VerifyError::Copy { .. } | VerifyError::Answer { .. } => {
                 "if there is a proxy or pooler in between, connect to the server itself"
             }
@@ -228,6 +251,15 @@ impl VerifyError {
         };
         Some(hint.to_owned())
     }
+}
+
+const LOST: &str = "find the reason in the server's log, then verify again";
+/// SQLSTATE of a right that the role lacks.
+const NO_PRIVILEGE: SqlState = SqlState(*b"42501");
+
+/// Whether the connection broke: the library knows it as closed only some time after the first statement has failed.
+fn is_lost(error: &postgres::Error) -> bool {
+    error.is_closed() || error.source().is_some_and(|cause| cause.is::<io::Error>())
 }
 
 /// The answer to a statement of a control connection.
@@ -240,7 +272,10 @@ fn server_hint(state: SqlState) -> Option<String> {
         b"XX001" | b"XX002" => {
             "the server reports damaged files: its log names the file and block; first make a copy of the data directory"
         }
-        b"42501" => "the role needs SELECT on the table, and no row-level security policy may apply to it",
+        b"42501" => {
+            "verify as a role that may read the tables and the ledger in schema pgfathom: grant pg_read_all_data to the role (before PostgreSQL 14: \
+             USAGE on the schemas, SELECT on the tables); no row-level security policy may apply to it"
+        }
         b"40001" => {
             "a standby cancels a query when the primary has removed rows that it reads: raise max_standby_streaming_delay there, or set hot_standby_feedback"
         }
@@ -257,6 +292,23 @@ fn server_hint(state: SqlState) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_node_that_went_away_midway_is_waited_for() {
+        let lost =
+            VerifyError::Lost { doing: "reading item_1".into(), source: io::ErrorKind::BrokenPipe.into() };
+        let at_node = VerifyError::Node { node: "w2".into(), source: Box::new(lost) };
+        assert!(at_node.is_node_away(&[]) && at_node.hint().is_some());
+        assert!(at_node.to_string().starts_with("node w2: reading item_1"), "{at_node}");
+        let nowhere = connect::ConnSpec::new("/nonexistent", 1, "r", "d");
+        let refused = |was_there| VerifyError::Connect {
+            target: "node w2".into(),
+            source: Box::new(connect::control::connect(&nowhere).unwrap_err()),
+            hint: None,
+            was_there,
+        };
+        assert!(refused(true).is_node_away(&[]) && !refused(false).is_node_away(&[]));
+    }
 
     #[test]
     fn what_users_meet_has_a_hint() {
@@ -276,6 +328,7 @@ mod tests {
             }),
         };
         assert!(server(*b"XX001").hint().unwrap().contains("damaged"));
+        assert!(server(*b"42501").hint().unwrap().contains("grant pg_read_all_data"));
         assert_eq!(server(*b"22000").hint(), None);
         assert_eq!(server(*b"42501").to_string(), "reading usertable failed");
     }

@@ -14,7 +14,7 @@ use wire::error::SqlState;
 use super::catalog::{Catalog, Leaf, TableAt};
 use super::compare::{self, Compared, Sides, Wait};
 use super::content::{self, identify};
-use super::error::{VerifyError, sql};
+use super::error::VerifyError;
 use super::site::{Site, split};
 use super::workers::{self, Coordinator, Phase, Queues, VerifyProgress, Workers, number};
 use super::{Loaded, Task};
@@ -39,7 +39,7 @@ pub(super) fn check(
 ) -> Result<Compared, VerifyError> {
     let Some(entry) = task.cluster.table_node() else { return Ok(Compared::default()) };
     let node = &task.cluster.nodes[entry];
-    let mut control = Site::connect(&node.spec, Some(&node.name))?.control;
+    let mut control = Site::again(&node.spec, Some(&node.name))?.control;
     let mut read = || -> Result<Tables, VerifyError> {
         let schema = &loaded.dataset.schema_name;
         let mut tables = Tables::new();
@@ -73,6 +73,7 @@ fn is_gone(error: &VerifyError) -> bool {
     let state = match error {
         VerifyError::Sql { source, .. } => sqlstate_of(source),
         VerifyError::Server { source, .. } => Some(source.sqlstate),
+        VerifyError::Node { source, .. } => return is_gone(source),
         _ => None,
     };
     state == Some(UNDEFINED_TABLE)
@@ -118,7 +119,7 @@ fn connect(task: &Task<'_>, nodes: &[usize], notes: &mut Vec<String>) -> Result<
     let mut sites = Vec::with_capacity(nodes.len());
     for &node in nodes {
         let node = &task.cluster.nodes[node];
-        let mut site = Site::connect(&node.spec, Some(&node.name))?;
+        let mut site = Site::again(&node.spec, Some(&node.name))?;
         site.open_snapshot(notes)?;
         sites.push(site);
     }
@@ -379,7 +380,8 @@ fn count_rows(site: &mut Site, part: &Part, conditions: &[String]) -> Result<Vec
         qualified(&part.schema, &part.name),
         any.join(" or ")
     );
-    for message in sql(DOING, site.control.simple_query(&query))? {
+    let answer = site.control.simple_query(&query);
+    for message in site.answer(DOING, answer)? {
         if let SimpleQueryMessage::Row(row) = message {
             let count = |column| row.get(column).and_then(|text: &str| text.parse().ok()).unwrap_or(0);
             return Ok((0..conditions.len()).map(count).collect());

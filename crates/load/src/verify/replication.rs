@@ -78,7 +78,7 @@ pub(super) fn await_logical(
     let directions = directions(sites)?;
     let mut targets = Vec::with_capacity(sites.len());
     for site in sites.iter_mut() {
-        targets.push(position(&mut site.control, "pg_current_wal_lsn()")?);
+        targets.push(position(site, "pg_current_wal_lsn()")?);
     }
     let mut problems = Vec::new();
     for direction in directions.all.iter().filter(|direction| direction.has_slot) {
@@ -91,7 +91,7 @@ pub(super) fn await_logical(
                  from pg_replication_slots where slot_name = $1",
                 &[slot, &targets[source]],
             );
-            let row = sql(DOING, row)?;
+            let row = at(&sites[source], row)?;
             let (behind, active) =
                 row.map_or((None, false), |row| (row.get::<_, Option<i64>>(0), row.get(1)));
             if behind.is_some_and(|bytes| bytes <= 0) {
@@ -169,7 +169,7 @@ pub(super) fn await_quiet(
                 Err(error) if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
                     return Ok(Quiet::Hidden);
                 }
-                row => now.push(sql(DOING, row)?.get::<_, String>(0)),
+                row => now.push(at(site, row)?.get::<_, String>(0)),
             }
         }
         if now != before {
@@ -200,7 +200,8 @@ pub(super) fn await_commits(
         let mut left = 0;
         for site in sites.iter_mut() {
             let count = "select count(*) from pg_prepared_xacts where database = current_database() and gid like any ($1)";
-            left += sql(DOING, site.control.query_one(count, &[&begins]))?.get::<_, i64>(0);
+            let row = site.control.query_one(count, &[&begins]);
+            left += at(site, row)?.get::<_, i64>(0);
         }
         check(stop)?;
         if left == 0 || begin.elapsed() > limit {
@@ -218,13 +219,13 @@ pub(super) fn await_standby(
     limit: Duration,
     stop: &Stop,
 ) -> Result<Option<Problem>, VerifyError> {
-    let target = position(&mut primary.control, "pg_current_wal_lsn()")?;
+    let target = position(primary, "pg_current_wal_lsn()")?;
     loop {
         let row = standby.control.query_one(
             "select pg_wal_lsn_diff($1::text::pg_lsn, pg_last_wal_replay_lsn())::int8, pg_is_wal_replay_paused()",
             &[&target],
         );
-        let row = sql(DOING, row)?;
+        let row = at(standby, row)?;
         let (behind, paused): (Option<i64>, bool) = (row.get(0), row.get(1));
         if behind.is_some_and(|bytes| bytes <= 0) {
             return Ok(None);
@@ -252,9 +253,14 @@ fn name(site: &Site) -> String {
     site.name.clone().unwrap_or_default()
 }
 
-fn position(client: &mut Client, function: &str) -> Result<String, VerifyError> {
-    let row = client.query_one(&format!("select {function}::text"), &[]);
-    Ok(sql(DOING, row)?.get(0))
+/// The answer of a node about its progress.
+fn at<T>(site: &Site, result: Result<T, postgres::Error>) -> Result<T, VerifyError> {
+    site.answer(DOING, result)
+}
+
+fn position(site: &mut Site, function: &str) -> Result<String, VerifyError> {
+    let row = site.control.query_one(&format!("select {function}::text"), &[]);
+    Ok(at(site, row)?.get(0))
 }
 
 /// Who follows whom.

@@ -20,9 +20,31 @@ pub(super) struct Site {
 
 impl Site {
     pub(super) fn connect(spec: &ConnSpec, name: Option<&str>) -> Result<Site, VerifyError> {
-        let control = control::connect(&spec.pinned()).map_err(|error| connect_error(error, name))?;
+        Site::open(spec, name, false)
+    }
+
+    /// The same for a server that something was read from before: if it does not answer now, it went away.
+    pub(super) fn again(spec: &ConnSpec, name: Option<&str>) -> Result<Site, VerifyError> {
+        Site::open(spec, name, true)
+    }
+
+    fn open(spec: &ConnSpec, name: Option<&str>, was_there: bool) -> Result<Site, VerifyError> {
+        let control =
+            control::connect(&spec.pinned()).map_err(|error| connect_error(error, name, was_there))?;
         let spec = spec.clone().with_only_host(control.host_index());
         Ok(Site { name: name.map(str::to_owned), spec, control, snapshot: None })
+    }
+
+    /// The answer to a statement of the coordinating connection; an error names the node.
+    pub(super) fn answer<T>(
+        &self,
+        doing: &'static str,
+        result: Result<T, postgres::Error>,
+    ) -> Result<T, VerifyError> {
+        sql(doing, result).map_err(|error| match &self.name {
+            Some(node) => VerifyError::Node { node: node.clone(), source: Box::new(error) },
+            None => error,
+        })
     }
 
     /// Begins the transaction that everything is read in, and exports its snapshot. Where that is not possible every connection sees its
@@ -63,14 +85,14 @@ pub(super) fn split(sites: &mut [Site]) -> (Vec<&mut Client>, Vec<Opener<'_>>) {
         let (name, spec) = (name.as_deref(), &*spec);
         controls.push(&mut **control);
         let connect = move || -> Result<Box<dyn Socket>, VerifyError> {
-            Ok(Box::new(crate::connections::hot(spec).map_err(|error| connect_error(error, name))?))
+            Ok(Box::new(crate::connections::hot(spec).map_err(|error| connect_error(error, name, true))?))
         };
         openers.push((Box::new(connect) as Box<workers::Connect<'_>>, snapshot.as_deref()));
     }
     (controls, openers)
 }
 
-fn connect_error(error: ConnectError, node: Option<&str>) -> VerifyError {
+fn connect_error(error: ConnectError, node: Option<&str>, was_there: bool) -> VerifyError {
     let target = node.map_or_else(|| "the target".to_owned(), |node| format!("node {node}"));
-    VerifyError::Connect { target, hint: error.hint(), source: Box::new(error) }
+    VerifyError::Connect { target, hint: error.hint(), source: Box::new(error), was_there }
 }

@@ -32,9 +32,9 @@ pub struct Watch {
     /// Also plan the costliest statements with other settings (work_mem, enable_*), by EXPLAIN only
     #[arg(long, help_heading = "Watch")]
     pub what_if: bool,
-    /// The console of a pgbouncer before the server, as a connection string [default: found if it runs on this host, or if the server is reached through it]
+    /// The console of a pgbouncer before the server, once for each [default: found if it runs on this host, or if the server is reached through it]
     #[arg(long, value_name = "CONNECTION", help_heading = "Watch")]
-    pub pooler: Option<String>,
+    pub pooler: Vec<String>,
     /// Monitor only the servers (and hosts named by --ssh), not this host
     #[arg(long, help_heading = "Hosts")]
     pub no_host: bool,
@@ -62,7 +62,11 @@ impl Watch {
             is_here: !self.no_host,
             machines: self.machines.value(),
             planning: Planning { tries_settings: self.what_if },
-            pooler: self.pooler.as_deref().map(app::connection::console).transpose()?,
+            poolers: self
+                .pooler
+                .iter()
+                .map(|text| app::connection::console(text, context))
+                .collect::<Result<_, _>>()?,
             evidence: self.evidence.value(),
             progress: self.progress,
             directory: self.directory.output_dir,

@@ -51,6 +51,8 @@ line! {
         servers_free: Option<u64>,
         /// How many it may open.
         size: Option<u64>,
+        /// Whether this is a size of the database's own, and not `default_pool_size`.
+        size_of_database: Option<bool>,
         /// Transactions of the database in the interval.
         transactions: Option<u64>,
         /// Queries.

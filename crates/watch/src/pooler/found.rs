@@ -54,8 +54,8 @@ fn port_of(described: &str) -> u16 {
     port.and_then(|port| port.trim_matches('\'').parse().ok()).unwrap_or(SERVER_PORT)
 }
 
-/// Consoles of poolers whose databases are on the server at `port` of this host, for the role of `spec`.
-pub(super) fn here(spec: &ConnSpec, port: u16) -> Vec<ConnSpec> {
+/// The poolers whose databases are on the server at `port` of this host: the ways to the console of each, for the role of `spec` first.
+pub(super) fn here(spec: &ConnSpec, port: u16) -> Vec<Vec<ConnSpec>> {
     let Ok(all) = fs::read_dir("/proc") else { return vec![] };
     let is_pooler = |folder: &PathBuf| {
         fs::read_to_string(folder.join("comm")).is_ok_and(|name| name.trim_end() == PROGRAM)
@@ -74,11 +74,12 @@ pub(super) fn here(spec: &ConnSpec, port: u16) -> Vec<ConnSpec> {
         // Any user of this host may start a process of this name: the password is not for it.
         place.password = None;
         place.hosts = vec![HostSpec::new(host, ini.port)];
-        found.push(place.clone());
+        let mut ways = vec![place.clone()];
         let owner = fs::metadata(&process).map(|data| data.uid());
         if owner.is_ok_and(|uid| uid == rustix::process::geteuid().as_raw()) {
-            found.push(place.with_user(OWNER));
+            ways.push(place.with_user(OWNER));
         }
+        found.push(ways);
     }
     found
 }

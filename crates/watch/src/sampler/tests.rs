@@ -29,6 +29,7 @@ impl Drop for Folder {
 
 /// Reports a line per tick, signals the test, and can be blocked.
 struct Fake {
+    subject: Option<&'static str>,
     reported: Sender<u64>,
     hold: Option<Receiver<()>>,
     file_bytes: usize,
@@ -42,6 +43,10 @@ impl Collect for Fake {
 
     fn part(&self) -> &'static str {
         "fake"
+    }
+
+    fn subject(&self) -> String {
+        self.subject.map_or_else(|| self.place().name().to_string(), str::to_string)
     }
 
     fn tick(&mut self, tick: &Tick, batch: &mut Batch) {
@@ -72,7 +77,7 @@ fn it_ticks_until_the_end_and_finishes_each_collector() {
     let dir = folder.dir();
     let (reported, received) = channel();
     let options = Options { interval: Duration::from_millis(2), ..Options::default() };
-    let fake = Fake { reported, hold: None, file_bytes: 0, ticks: 0 };
+    let fake = Fake { subject: None, reported, hold: None, file_bytes: 0, ticks: 0 };
     dir.begin_step("watch", "").expect("writes");
     let sampler = Sampler::start(&dir, options, vec![Box::new(fake)]).expect("a thread");
     while received.recv().expect("it goes on") < 3 {}
@@ -92,14 +97,14 @@ fn it_ticks_until_the_end_and_finishes_each_collector() {
     assert_eq!(reader.events.iter().filter(|event| event.message == "finished").count(), 1);
 }
 
-#[test]
-fn a_collector_that_was_held_up_leaves_one_gap() {
-    let folder = Folder::new("gap");
+/// The gap of a collector that was held up.
+fn gap_of(subject: Option<&'static str>, folder: &str) -> event::Event {
+    let folder = Folder::new(folder);
     let dir = folder.dir();
     let (reported, received) = channel();
     let (free, hold) = channel();
     let options = Options { interval: Duration::from_millis(1), ..Options::default() };
-    let fake = Fake { reported, hold: Some(hold), file_bytes: 0, ticks: 0 };
+    let fake = Fake { subject, reported, hold: Some(hold), file_bytes: 0, ticks: 0 };
     let sampler = Sampler::start(&dir, options, vec![Box::new(fake)]).expect("a thread");
     received.recv().expect("the first tick");
     let from_us = dir.now_us();
@@ -112,9 +117,22 @@ fn a_collector_that_was_held_up_leaves_one_gap() {
     let (totals, _) = sampler.stop();
     assert!(totals.missed >= 18, "{totals:?}");
     let reader = RunReader::open(dir.path()).expect("readable");
-    let gap = reader.events.iter().find(|event| event.kind == event::GAP).expect("a gap");
+    reader.events.into_iter().find(|event| event.kind == event::GAP).expect("a gap")
+}
+
+#[test]
+fn a_collector_that_was_held_up_leaves_one_gap() {
+    let gap = gap_of(None, "gap");
     assert_eq!(gap.more["node"], "n1");
+    assert!(gap.message.starts_with("n1: ") && !gap.more.contains_key("part"), "{gap:?}");
     assert_eq!(gap.duration_us, Some(gap.more["ticks"].as_u64().expect("a number") * 1000));
+}
+
+#[test]
+fn the_gap_of_what_is_before_a_node_is_not_that_of_the_node() {
+    let gap = gap_of(Some("the pooler at db1:6432 before n1"), "part");
+    assert!(gap.message.starts_with("the pooler at db1:6432 before n1: "), "{gap:?}");
+    assert_eq!((&gap.more["node"], &gap.more["part"]), (&"n1".into(), &"fake".into()));
 }
 
 #[test]
@@ -123,7 +141,7 @@ fn the_end_does_not_wait_for_a_collector_that_never_comes_back() {
     let dir = folder.dir();
     let (reported, received) = channel();
     let (_never, hold) = channel();
-    let fake = Fake { reported, hold: Some(hold), file_bytes: 0, ticks: 0 };
+    let fake = Fake { subject: None, reported, hold: Some(hold), file_bytes: 0, ticks: 0 };
     let options = Options { patience: Duration::from_millis(1), ..Options::default() };
     let sampler = Sampler::start(&dir, options, vec![Box::new(fake)]).expect("a thread");
     received.recv().expect("the first tick");
@@ -141,7 +159,7 @@ fn the_disk_is_bounded_and_the_limit_is_reported() {
     let limit = 40_000;
     let options =
         Options { interval: Duration::from_micros(100), disk_bytes_max: limit, ..Options::default() };
-    let fake = Fake { reported, hold: None, file_bytes: 10_000, ticks: 0 };
+    let fake = Fake { subject: None, reported, hold: None, file_bytes: 10_000, ticks: 0 };
     let sampler = Sampler::start(&dir, options, vec![Box::new(fake)]).expect("a thread");
     while received.recv().expect("it goes on") < 8 {}
     let (totals, lost) = sampler.stop();

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use super::super::error::{VerifyError, sql};
+use super::super::error::VerifyError;
 use super::super::site::Site;
 use super::{Compared, Comparison, look_anew};
-use crate::difference::{Difference, DifferenceKind, TableName};
+use crate::difference::{Difference, DifferenceKind, TableName, Wrong};
 
 /// The number of rows, and the sum of their hashes.
 type Sum = (i64, String);
@@ -60,7 +60,8 @@ impl Comparison<'_> {
                 let Some(relation) = &catalog.leaves[leaf].relation else { continue };
                 let hash = self.row_hash(catalog.tables[catalog.leaves[leaf].at].table);
                 let query = format!("select count(*), coalesce(sum({hash}), 0)::text from only {relation}");
-                let row = sql(DOING, site.control.query_one(&query, &[]))?;
+                let row = site.control.query_one(&query, &[]);
+                let row = site.answer(DOING, row)?;
                 found.entry(leaf).or_default().push((row.get(0), row.get(1)));
             }
         }
@@ -82,6 +83,7 @@ impl Comparison<'_> {
             let kind = DifferenceKind::Diverged {
                 fields: Vec::new(),
                 other: first.node.clone().unwrap_or_default(),
+                wrong: Wrong::Unknown,
             };
             compared.totals[kind.index()] += 1;
             *compared.of_table.entry(table.name).or_default() += 1;

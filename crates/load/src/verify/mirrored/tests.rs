@@ -174,7 +174,7 @@ fn peers_are_compared_with_each_other() {
         (vec![("row that differs between nodes", key(&table, 777), "usertable on n2".to_owned())], vec![]);
     assert_eq!(named(&report), diverged, "{}", report.text());
     assert_eq!((report.verdict(), report.differences_total()), (Verdict::Different, 1));
-    let DifferenceKind::Diverged { fields, other } = &report.differences[0].kind else { panic!() };
+    let DifferenceKind::Diverged { fields, other, .. } = &report.differences[0].kind else { panic!() };
     assert_eq!((fields.as_slice(), other.as_str()), (&[(3, ours, theirs)][..], "n1"));
     let tables: Vec<_> = report.nodes.iter().map(|node| node.tables_differing).collect();
     assert_eq!(tables, [0, 1]);
