@@ -154,6 +154,12 @@ impl ClusterError {
         source.is_refused() || source.sqlstate().is_some_and(|code| code.starts_with("57P0"))
     }
 
+    /// Whether the server cancelled a question to the catalog, for a conflict with replay or another session: it may answer the next time.
+    pub fn is_passing(&self) -> bool {
+        let ClusterError::Sql { source, .. } = self else { return false };
+        source.code().is_some_and(|code| code.code().starts_with("40") || code.code() == "57014")
+    }
+
     /// What to type next.
     pub fn hint(&self) -> Option<String> {
         match self {

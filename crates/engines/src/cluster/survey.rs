@@ -57,6 +57,10 @@ pub struct Absent {
     pub hint: String,
 }
 
+/// How often the catalog is read until nothing cancels that, and the time between.
+const ATTEMPTS: usize = 5;
+const PAUSE: Duration = Duration::from_millis(200);
+
 pub(super) fn survey(entry: &ConnSpec) -> Result<Survey, ClusterError> {
     let mut entry = entry.clone();
     entry.connect_timeout.get_or_insert(PROBE_TIMEOUT);
@@ -66,7 +70,17 @@ pub(super) fn survey(entry: &ConnSpec) -> Result<Survey, ClusterError> {
     // From here on every node is queried separately.
     entry.target_session_attrs = SessionAttrs::Any;
     let here = entry.clone().with_only_host(at);
-    let cluster = match discover::discover(&mut control, here.clone(), &mut Reach::Noted(&mut absent)) {
+    let mut found = discover::discover(&mut control, here.clone(), &mut Reach::Noted(&mut absent));
+    // On a standby the replay of WAL may cancel a query of the catalog; a moment later it passes.
+    for _ in 1..ATTEMPTS {
+        if !found.as_ref().is_err_and(ClusterError::is_passing) {
+            break;
+        }
+        std::thread::sleep(PAUSE);
+        absent.clear();
+        found = discover::discover(&mut control, here.clone(), &mut Reach::Noted(&mut absent));
+    }
+    let cluster = match found {
         Ok(cluster) => cluster,
         Err(error) => {
             absent.push(Absent {

@@ -21,7 +21,8 @@ pub(super) const SCHEMA_OF: &str = "from (select 'pg_catalog.pg_proc'::pg_catalo
      where e.extname in ('pg_stat_statements', 'pg_stat_kcache', 'pg_wait_sampling')";
 
 /// A lock that is not free within the session's limit leaves no error in the server's log.
-const BEGIN: &str = "begin; select pg_catalog.set_config('log_min_messages', 'fatal', true); lock table pg_catalog.pg_namespace in share mode";
+const BEGIN: &str = "begin; set local idle_in_transaction_session_timeout = 0; \
+    select pg_catalog.set_config('log_min_messages', 'fatal', true); lock table pg_catalog.pg_namespace in share mode";
 
 /// An object that is looked for again each time.
 #[derive(Clone, Debug)]

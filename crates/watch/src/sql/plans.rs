@@ -44,7 +44,7 @@ const ROLE_PATIENCE: Duration = Duration::from_secs(3);
 /// All that is tried for one statement.
 const TRIED_MAX: Duration = Duration::from_secs(3);
 /// Limits of the transaction, and what `watch` sets for itself but clients do not.
-const LIMITS: &str = "set local statement_timeout = '2s'; set local lock_timeout = '50ms'; \
+const LIMITS: &str = "set local idle_in_transaction_session_timeout = 0; set local statement_timeout = '2s'; set local lock_timeout = '50ms'; \
     set local plan_cache_mode = 'force_generic_plan'; set local max_parallel_workers_per_gather = 2; set local jit = off";
 /// A statement that cannot be planned must not leave an error in the server's log. Only a superuser may change that for its transaction.
 const QUIET: &str = "select pg_catalog.set_config('log_min_messages', 'fatal', true) from pg_catalog.pg_roles \

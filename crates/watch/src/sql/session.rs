@@ -154,8 +154,8 @@ impl Session {
         session.client.batch_execute(
             "select pg_catalog.set_config(name, case name when 'stats_fetch_consistency' then 'none' when 'exit_on_error' then 'off'
                 when 'client_connection_check_interval' then '1000' else '0' end, false)
-              from pg_catalog.pg_settings where name in ('stats_fetch_consistency', 'idle_session_timeout', 'idle_in_transaction_session_timeout',
-                'transaction_timeout', 'exit_on_error', 'client_connection_check_interval')",
+              from pg_catalog.pg_settings where name in ('stats_fetch_consistency', 'idle_session_timeout', 'transaction_timeout', 'exit_on_error',
+                'client_connection_check_interval')",
         )?;
         session.versioned()
     }
