@@ -241,32 +241,25 @@ fn with_casts(text: &str) -> Result<String, Unread> {
         "point",
         "box",
     ];
-    let words: Vec<&str> = text.split(' ').collect();
-    let mut all: Vec<String> = Vec::with_capacity(words.len());
-    let mut at = 0;
-    while at < words.len() {
+    let mut words: Vec<String> = text.split(' ').map(str::to_owned).collect();
+    for at in 0..words.len() {
         // An operator may stand before it without a blank.
-        let begin = words[at].rfind(|c: char| !(c.is_alphanumeric() || c == '_' || c == '"' || c == '.'));
-        let name = &words[at]
-            [begin.map_or(0, |found| found + words[at][found..].chars().next().map_or(1, char::len_utf8))..];
-        let next = words.get(at + 1).filter(|next| next.starts_with('$'));
-        let is_zone =
-            name.eq_ignore_ascii_case("zone") && !text.to_ascii_lowercase().contains("at time zone $");
-        match next {
-            Some(_) if is_zone => return Err(Unread::TypedConstant),
-            Some(next) if TYPES.iter().any(|one| name.eq_ignore_ascii_case(one)) => {
-                let digits = 1 + next[1..].find(|c: char| !c.is_ascii_digit()).unwrap_or(next.len() - 1);
-                let before = &words[at][..words[at].len() - name.len()];
-                all.push(format!("{before}{}::{name}{}", &next[..digits], &next[digits..]));
-                at += 2;
-            }
-            _ => {
-                all.push(words[at].to_owned());
-                at += 1;
-            }
+        let is_name = |c: char| c.is_alphanumeric() || c == '_' || c == '"' || c == '.';
+        let name = words[at].trim_end_matches(is_name).len();
+        let (before, name) = words[at].split_at(name);
+        let Some(next) = words.get(at + 1).filter(|next| next.starts_with('$')) else { continue };
+        if name.eq_ignore_ascii_case("zone") && !text.to_ascii_lowercase().contains("at time zone $") {
+            return Err(Unread::TypedConstant);
+        }
+        if TYPES.iter().any(|one| name.eq_ignore_ascii_case(one)) {
+            let digits = 1 + next[1..].find(|c: char| !c.is_ascii_digit()).unwrap_or(next.len() - 1);
+            // What follows may end in a type as well: `date $1+$2*interval $3`.
+            words[at + 1] = format!("{before}{}::{name}{}", &next[..digits], &next[digits..]);
+            words[at].clear();
         }
     }
-    Ok(all.join(" "))
+    words.retain(|word| !word.is_empty());
+    Ok(words.join(" "))
 }
 
 /// Every word of a text that can be a name, as the server spells it: a function is also called as `(row).name`, without parentheses.

@@ -231,6 +231,8 @@ fn crowded(case: &Case) -> Answer {
             continue;
         }
         let backups = backups(case, &time.node);
+        // The kernel's own threads, the server's collector of logs and processes that end within a look may be the rest.
+        let is_unnamed = !named.is_empty() && of_named < others * EXPLAINED_MIN && !is_much_by_name;
         let list: Vec<String> = named
             .iter()
             .take(NAMED_MAX)
@@ -238,7 +240,7 @@ fn crowded(case: &Case) -> Answer {
             .collect();
         claims.push(
             Claim::new(
-                severity(waiting.share),
+                if is_unnamed { Severity::Low } else { severity(waiting.share) },
                 Level::DiscriminatingCounter,
                 format!(
                     "{}: sessions wait for a CPU in {} of their time, while {}other programs use {} of the {} CPUs of {host}{}",
@@ -267,6 +269,9 @@ fn crowded(case: &Case) -> Answer {
                     "pg_stat_progress_basebackup: a base backup runs in {} of the looks; its walsender reads all files, and may compress them",
                     units::percent(share)
                 ))
+            })
+            .with(is_unnamed.then_some(of_named), |claim, named| {
+                claim.lacking(format!("which processes: the programs that were seen use {} CPUs of these", units::short(named)))
             })
             .with(list.is_empty().then_some(()), |claim, ()| claim.lacking("the names of the programs: look for them while they run"))
             .remedy(if backups.is_some() { LATER } else { MOVE }, if backups.is_some() { &BACKUPS } else { &PROGRAMS }),

@@ -170,11 +170,31 @@ const SHARDS: [&str; 4] =
 const PARTITIONS: [&str; 4] = ["public.visit_a", "public.visit_b", "public.visit_c", "public.visit_d"];
 const MB: u64 = 1 << 20;
 
+/// Groups by a function of the application, which stands in the plan without its schema.
+fn grouped_by_function(scene: &mut Scene) {
+    let text =
+        "select buyer_name(buyer) b, sum(n) from line where day = $1 group by 1 order by 2 desc limit $2";
+    statement(scene, text, json!({"rows": 500, "shared_hit": 1_000_000}), json!({"cost_total": 700.0}));
+    node(scene, 1, 0, "Limit", json!({}));
+    node(scene, 2, 1, "Sort", json!({"condition": "(sum(line.n)) DESC", "rows_planned": 900.0}));
+    node(scene, 3, 2, "Aggregate", json!({"condition": "(buyer_name(line.buyer))", "rows_planned": 900.0}));
+    node(
+        scene,
+        4,
+        3,
+        "Index Scan",
+        json!({"relation": "public.line", "condition": "(line.day = $1)", "rows_planned": 900.0}),
+    );
+    let body = "plpgsql returning 1 rows: begin return (select name from buyer where id = $1); end";
+    scene.fact(n1(), record::watched::FUNCTION_TEXT, "buyer_name", body);
+}
+
 /// Part of [`super::all`].
 pub(super) const CASES: &[Fires] = &[
     ("DIST-08", Co, |scene| scattered(scene, 32, 10)),
     ("EXT-03", Counter, |scene| fetched(scene, 14_000_000, 5_000)),
     ("PLAN-24", Co, sorted_by_function),
+    ("PLAN-24", Co, grouped_by_function),
     ("PLAN-32", Counter, |scene| filtered_view(scene, 39_425.0, 197.0)),
     ("PLAN-63", Counter, |scene| lists(scene, LISTS, 80.0)),
     ("REP-15", Co, |scene| outrun(scene, 30e6, 4e6, UNREAD)),
@@ -228,6 +248,7 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
     }),
     // What is sorted is no walk of an index.
     ("PLAN-27", sorted_by_function),
+    ("PLAN-27", grouped_by_function),
     // It waits for changes, keeps little, or no more than before.
     ("REP-15", |scene| outrun(scene, 30e6, 4e6, ("Activity", "WalSenderMain"))),
     ("REP-15", |scene| outrun(scene, 3e6, 10.0, UNREAD)),

@@ -149,6 +149,10 @@ fn only_one_plain_statement_is_sent_or_pasted() {
         "select a from t where m.day=$1::date+$2 and b>=$3::timestamp"
     );
     assert_eq!(
+        good("select a from t where (at < timestamptz $1+$2*interval $3 or b)"),
+        "select a from t where (at < $1::timestamptz+$2*$3::interval or b)"
+    );
+    assert_eq!(
         good("select a from t where at > timestamptz $2 limit $3"),
         "select a from t where at > $2::timestamptz limit $3"
     );

@@ -11,6 +11,7 @@ use crate::rules::versions;
 use crate::units;
 use record::finding::Level;
 use record::statement::{self, Verb};
+use record::watched::FUNCTION_TEXT;
 use std::collections::BTreeSet;
 
 /// The share of the session time in starting workers, waiting for them, and their ends.
@@ -153,7 +154,7 @@ pub(super) fn more_than_planned(case: &Case) -> Answer {
         if versions::is_updated_again(case, planned.time, planned.statement) {
             continue;
         }
-        let function = called_for_rows(&planned);
+        let function = called_for_rows(case, &planned);
         let is_loop = planned.nodes.iter().any(|node| node.lines.word("kind") == "Nested Loop");
         let large = large_values(case, &planned);
         let why = match is_loop && has_unknown_range(&planned) {
@@ -231,13 +232,19 @@ fn of_function(case: &Case, claim: Claim, planned: &Planned<'_>) -> Claim {
         )
 }
 
-/// A function of users that a node of the plan evaluates for each of its rows: its name, which EXPLAIN (VERBOSE) writes with the schema, and the rows.
-fn called_for_rows<'a>(planned: &Planned<'a>) -> Option<(&'a str, f64)> {
+/// A function of users that a node of the plan evaluates for each of its rows: its name, which EXPLAIN (VERBOSE) writes with the schema unless that is in the
+/// `search_path`, and the rows.
+fn called_for_rows<'a>(case: &Case, planned: &Planned<'a>) -> Option<(&'a str, f64)> {
     let is_name = |c: char| c.is_alphanumeric() || "_.\"".contains(c);
+    let is_recorded = |name: &str| {
+        case.facts(FUNCTION_TEXT)
+            .any(|fact| fact.node == planned.time.node && fact.name == name.trim_matches('"'))
+    };
     let name = |text: &'a str| {
         let mut calls = text.match_indices('(').filter_map(|(at, _)| {
             let begin = text[..at].rfind(|c| !is_name(c)).map_or(0, |before| before + 1);
-            Some(&text[begin..at]).filter(|name| name.contains('.') && !name.starts_with('.'))
+            Some(&text[begin..at])
+                .filter(|name| name.contains('.') && !name.starts_with('.') || is_recorded(name))
         });
         calls.next()
     };

@@ -16,12 +16,26 @@ type Obstacle = (String, String, Vec<String>);
 const NOT_ASIDE: &str =
     "an index that the planner leaves aside because most rows are wanted: none begins with a compared column";
 
+/// What to do where a function takes values of the statement besides columns: no index holds its results.
+const NARROW: &str = "no index holds the results of a function that takes values of the statement as well: add a condition on the columns themselves that the \
+    index can search (a range around the value, a box around the point), so that the function is called for few rows; the nearest points are found by a GiST \
+    index (point, earthdistance, PostGIS)";
+
+/// Whether a condition calls a function with a column and a value.
+fn takes_values(scan: &Scan<'_>) -> bool {
+    scan.conditions.iter().any(|one| {
+        let is_call = one.inside.as_deref().is_some_and(|inside| inside.ends_with("()"));
+        is_call && one.computed.as_deref().is_some_and(|computed| computed.contains('$'))
+    })
+}
+
 /// What PLAN-11 reports of a scan.
 fn obstruction(case: &Case, planned: &Planned<'_>, scan: &Scan<'_>) -> Option<Obstacle> {
     const COMPARE: &str = "compare the column itself with a value of its own type and collation (instead of a function of a time: at >= $1 AND at < $2; \
         instead of value = ANY (column): column @> ARRAY[value]; for a partial index with its own WHERE), or create an index on what is compared";
     if let Some((why, command)) = obstacle_of(case, planned, scan) {
-        return Some((why, COMPARE.to_string(), command.into_iter().collect()));
+        let text = if takes_values(scan) { NARROW } else { COMPARE };
+        return Some((why, text.to_string(), command.into_iter().collect()));
     }
     let Advice { obstacle, text, commands, .. } = pattern::of_scan(case, planned, scan)?;
     Some((obstacle?, text, commands))

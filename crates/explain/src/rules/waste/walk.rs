@@ -176,7 +176,9 @@ pub(super) fn walked(case: &Case) -> Answer {
             };
             let is_other =
                 planned.as_ref().is_some_and(|planned| plan::does_more(planned) && !sorts(planned));
-            if node.is_none() && by_index.is_none() && !is_other {
+            // Groups are known when all rows have been read, whatever the order and the limit.
+            let makes_groups = node.is_none() && text.contains("group by");
+            if makes_groups || node.is_none() && by_index.is_none() && !is_other {
                 continue;
             }
             if planned.is_none()
@@ -317,7 +319,9 @@ fn index_for(statement: &StatementTime) -> Option<String> {
     let text = statement.text.to_ascii_lowercase();
     let order = text.split("order by").nth(1)?.split("limit").next()?.split(',').next()?;
     let column = order.split_whitespace().next()?.rsplit('.').next()?.trim_matches('"').to_string();
-    let is_plain = !order.contains('(') && column.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    let is_number = column.starts_with(|c: char| c.is_ascii_digit());
+    let is_plain =
+        !order.contains('(') && !is_number && column.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     if columns.is_empty() || !is_plain || columns.contains(&column) {
         return None;
     }
