@@ -204,6 +204,59 @@ fn backups(case: &Case, node: &str) -> Option<f64> {
     (looks > 0.0 && seen >= looks * BACKUP_LOOKS_MIN).then(|| (seen / looks).min(1.0))
 }
 
+/// What SES-02 reports of a node: `named` are the programs that were seen, `counted` the CPUs that are others'.
+fn of_others(
+    case: &Case,
+    node: &str,
+    queue: &Queue<'_>,
+    named: &[(&str, f64)],
+    (counted, is_by_name): (f64, bool),
+) -> Claim {
+    let Queue { waiting, host, others, own, cores, .. } = *queue;
+    let backups = backups(case, node);
+    let of_named: f64 = named.iter().map(|(_, cpus)| cpus).sum();
+    // The kernel's own threads, the server's collector of logs and processes that end within a look may be the rest.
+    let is_unnamed = !named.is_empty() && of_named < others * EXPLAINED_MIN && !is_by_name;
+    let list: Vec<String> =
+        named.iter().take(NAMED_MAX).map(|(name, cpus)| format!("{name} {}", units::short(*cpus))).collect();
+    Claim::new(
+        if is_unnamed { Severity::Low } else { severity(waiting.share) },
+        Level::DiscriminatingCounter,
+        format!(
+            "{}: sessions wait for a CPU in {} of their time, while {}other programs use {} of the {} CPUs of {host}{}",
+            node,
+            units::percent(waiting.share),
+            if backups.is_some() { "base backups run (pg_basebackup) and " } else { "" },
+            units::short(counted),
+            units::short(cores),
+            if list.is_empty() { String::new() } else { format!(" ({})", list.join(", ")) }
+        ),
+    )
+    .on_node(node)
+    .on_host(host)
+    .during(case.one("host", host).map(|host| host.ticks.window()))
+    .number("share", waiting.share)
+    .number("cpus_of_others", others)
+    .number("cpus_of_sessions", own)
+    .because(format!(
+        "the scheduler's counters: the sessions used {} CPUs, and waited for {} more",
+        units::short(own),
+        units::short(waiting.sessions)
+    ))
+    .not("the server's own load alone: what its processes and this client used is subtracted")
+    .with(backups, |claim, share| {
+        claim.number("looks_with_backups", share).because(format!(
+            "pg_stat_progress_basebackup: a base backup runs in {} of the looks; its walsender reads all files, and may compress them",
+            units::percent(share)
+        ))
+    })
+    .with(is_unnamed.then_some(of_named), |claim, named| {
+        claim.lacking(format!("which processes: the programs that were seen use {} CPUs of these", units::short(named)))
+    })
+    .with(list.is_empty().then_some(()), |claim, ()| claim.lacking("the names of the programs: look for them while they run"))
+    .remedy(if backups.is_some() { LATER } else { MOVE }, if backups.is_some() { &BACKUPS } else { &PROGRAMS })
+}
+
 fn crowded(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
@@ -230,52 +283,8 @@ fn crowded(case: &Case) -> Answer {
             claims.extend(clients_beside(case, &time.node, &queue));
             continue;
         }
-        let backups = backups(case, &time.node);
-        // The kernel's own threads, the server's collector of logs and processes that end within a look may be the rest.
-        let is_unnamed = !named.is_empty() && of_named < others * EXPLAINED_MIN && !is_much_by_name;
-        let list: Vec<String> = named
-            .iter()
-            .take(NAMED_MAX)
-            .map(|(name, cpus)| format!("{name} {}", units::short(*cpus)))
-            .collect();
-        claims.push(
-            Claim::new(
-                if is_unnamed { Severity::Low } else { severity(waiting.share) },
-                Level::DiscriminatingCounter,
-                format!(
-                    "{}: sessions wait for a CPU in {} of their time, while {}other programs use {} of the {} CPUs of {host}{}",
-                    time.node,
-                    units::percent(waiting.share),
-                    if backups.is_some() { "base backups run (pg_basebackup) and " } else { "" },
-                    units::short(if is_churned { of_named } else { others }),
-                    units::short(cores),
-                    if list.is_empty() { String::new() } else { format!(" ({})", list.join(", ")) }
-                ),
-            )
-            .on_node(&time.node)
-            .on_host(host)
-            .during(case.one("host", host).map(|host| host.ticks.window()))
-            .number("share", waiting.share)
-            .number("cpus_of_others", others)
-            .number("cpus_of_sessions", own)
-            .because(format!(
-                "the scheduler's counters: the sessions used {} CPUs, and waited for {} more",
-                units::short(own),
-                units::short(waiting.sessions)
-            ))
-            .not("the server's own load alone: what its processes and this client used is subtracted")
-            .with(backups, |claim, share| {
-                claim.number("looks_with_backups", share).because(format!(
-                    "pg_stat_progress_basebackup: a base backup runs in {} of the looks; its walsender reads all files, and may compress them",
-                    units::percent(share)
-                ))
-            })
-            .with(is_unnamed.then_some(of_named), |claim, named| {
-                claim.lacking(format!("which processes: the programs that were seen use {} CPUs of these", units::short(named)))
-            })
-            .with(list.is_empty().then_some(()), |claim, ()| claim.lacking("the names of the programs: look for them while they run"))
-            .remedy(if backups.is_some() { LATER } else { MOVE }, if backups.is_some() { &BACKUPS } else { &PROGRAMS }),
-        );
+        let counted = if is_churned { of_named } else { others };
+        claims.push(of_others(case, &time.node, &queue, &named, (counted, is_much_by_name)));
     }
     Answer::of(claims, || "waiting for a CPU, and what other programs used".to_string())
 }
