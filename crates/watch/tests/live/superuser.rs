@@ -182,6 +182,36 @@ fn a_role_is_planned_with_nothing_that_another_one_put_in_the_way() {
     });
 }
 
+/// Code that no timeout ends keeps neither the sampling nor a server process.
+#[test]
+fn a_plan_that_does_not_end_is_ended_from_outside() {
+    on_each(&[PRELOAD], |server| {
+        let mut setup = client(server, "setup");
+        setup.batch_execute("create extension pg_stat_statements").unwrap();
+        setup.batch_execute(ROLE).unwrap();
+        let mut mallory = client_of(server, "mallory", "mallory");
+        mallory
+            .batch_execute(
+                "create function mallory.stays(int) returns int language plpgsql immutable as $$ begin \
+                   if current_user = session_user then return 1; end if; \
+                   perform set_config('client_connection_check_interval', '0', false); \
+                   loop begin perform pg_sleep(60); exception when query_canceled then null; end; end loop; end $$; \
+                 create table mallory.plain (id int); insert into mallory.plain select generate_series(1, 20000)",
+            )
+            .unwrap();
+        let text =
+            "select count(*) from mallory.plain where id = mallory.stays(length(current_user)) and id > 3";
+        let (tables, why) = planned(server, &mut mallory, text);
+        assert!(
+            tables.is_empty() && why.contains("the connection on which it was planned"),
+            "{tables:?} {why}"
+        );
+        assert_eq!(left(&mut setup), 0);
+        let still = "select count(*) from pg_stat_activity where application_name = 'pgfathom watch' and state = 'active'";
+        assert_eq!(setup.query_one(still, &[]).unwrap().get::<_, i64>(0), 0);
+    });
+}
+
 /// What a role can prepare so that its code runs when one of its statements is planned, and what that code tries.
 #[test]
 fn code_of_others_gets_no_rights_from_a_superuser_that_plans() {
