@@ -377,16 +377,16 @@ fn opened(
         return Err(why("a name has letters that this encoding may fold in its own way".to_string()));
     }
     let role = as_role::of(&names).map_err(why)?;
-    let own = role.as_ref().filter(|role| !role.is_sieved);
-    if own.is_none() {
+    let path = as_role::path(&names, role.as_ref());
+    if role.as_ref().is_none_or(|role| role.is_sieved) {
         safety::check_names(&names).map_err(why)?;
     }
-    if own.is_some() && known.author.as_ref().is_some_and(|author| !author.is_for(&known.user)) {
+    if path.is_some() && known.author.as_ref().is_some_and(|author| !author.is_for(&known.user)) {
         return Err(why(
             "it is inside of a function of another role, or of one that runs as its owner".to_string()
         ));
     }
-    let schemas = safety::schemas(&names, tables, own.map(|role| role.schemas.as_slice())).map_err(why)?;
+    let schemas = safety::schemas(&names, tables, path.as_deref()).map_err(why)?;
     let path =
         [&["pg_catalog".to_string()], schemas.as_slice(), &["pg_temp".to_string()]].concat().join(", ");
     Ok(Open { plain, path, names, role })

@@ -32,10 +32,17 @@ const READER: &str = "pg_read_all_data";
 pub(super) struct Role {
     /// Quoted.
     name: String,
-    /// The schemas in which it finds names, quoted.
-    pub(super) schemas: Vec<String>,
     /// Whether the sieve of [`super::safety`] applies: the role did not run the statement itself.
     pub(super) is_sieved: bool,
+}
+
+/// The schemas in which a role that plans what it has run itself, beside others, finds names: quoted, and none in which those may make objects. `None` for any
+/// other planner.
+pub(super) fn path(names: &Value, role: Option<&Role>) -> Option<Vec<String>> {
+    let is_own = flag(names, "own") == Some(true) && !text(names, "other").is_empty();
+    let schemas =
+        || super::list(names, "path").iter().filter_map(Value::as_str).map(str::to_string).collect();
+    (is_own || role.is_some_and(|role| !role.is_sieved)).then(schemas)
 }
 
 /// The role to plan as, `None` for our own, by the answer of [`super::safety::of_names`].
@@ -72,12 +79,11 @@ pub(super) fn of(names: &Value) -> Result<Option<Role>, String> {
             " (an event trigger could run for the temporary table that planning as another role takes)",
         );
     }
-    let schemas = super::list(names, "path").iter().filter_map(Value::as_str).map(str::to_string).collect();
     let of_statement = text(names, "role");
     match of_statement.is_empty() {
-        false => Ok(Some(Role { name: of_statement, schemas, is_sieved: false })),
+        false => Ok(Some(Role { name: of_statement, is_sieved: false })),
         true if is("reader") && is("superusers") => {
-            Ok(Some(Role { name: READER.to_string(), schemas: vec![], is_sieved: true }))
+            Ok(Some(Role { name: READER.to_string(), is_sieved: true }))
         }
         true => refused(&format!(
             " (the role that ran it is not known, or it is a superuser and there is no role {READER} to plan it as)"
@@ -153,9 +159,14 @@ mod tests {
             of(&names)
         };
         let role = names(json!({"role": "\"The Shop\""})).unwrap().unwrap();
-        assert_eq!((role.name.as_str(), role.is_sieved, role.schemas.len()), ("\"The Shop\"", false, 2));
+        assert_eq!((role.name.as_str(), role.is_sieved), ("\"The Shop\"", false));
+        let both = json!({"path": ["shop", "public"], "other": "shop"});
+        assert_eq!(path(&both, Some(&role)).map(|path| path.len()), Some(2));
+        assert_eq!(path(&both, None), None);
+        assert!(path(&json!({"path": ["shop"], "other": "shop", "own": true}), None).is_some());
         let role = names(json!({"reader": true, "superusers": true})).unwrap().unwrap();
-        assert_eq!((role.name.as_str(), role.is_sieved, role.schemas.len()), (READER, true, 0));
+        assert_eq!((role.name.as_str(), role.is_sieved), (READER, true));
+        assert_eq!(path(&both, Some(&role)), None);
         for refused in [
             json!({"super": false, "role": "shop"}),
             json!({"recovery": true, "role": "shop"}),
@@ -172,7 +183,7 @@ mod tests {
 
     #[test]
     fn texts_stay_within_their_quotes() {
-        let role = Role { name: "shop".to_string(), schemas: vec![], is_sieved: false };
+        let role = Role { name: "shop".to_string(), is_sieved: false };
         let script = script(&role, "it's", &["explain select $1 || 'x'".to_string()]);
         assert!(script.contains("execute ''explain select $1 || ''''x'''''' into"), "{script}");
         assert!(script.contains("''search_path'', ''it''''s'', true"), "{script}");
