@@ -11,6 +11,7 @@ pub mod board;
 pub mod bundle;
 pub mod collect;
 pub mod collectors;
+mod guarded;
 pub mod host;
 pub mod live;
 pub mod log;

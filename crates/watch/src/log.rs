@@ -11,6 +11,7 @@ mod prefix;
 mod words;
 
 use crate::collect::{Batch, Place, Recorded, Tick, With};
+use crate::guarded;
 use record::event;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -25,6 +26,9 @@ const BEHIND_BYTES_MAX: u64 = 64 * 1024 * 1024;
 const CURRENT_LOGFILES: &str = "current_logfiles";
 /// Its first line is the postmaster's process id.
 const PID_FILE: &str = "postmaster.pid";
+
+/// Bytes of either that are read.
+const LIST_BYTES_MAX: u64 = 64 * 1024;
 
 /// Lines to read before a prefix counts as wrong: other programs write into the same file, too.
 const ODD_LINES_MIN: u64 = 10;
@@ -110,7 +114,7 @@ pub(crate) fn find(wanted: &Wanted<'_>) -> Result<Source, String> {
                 }
             }
         };
-        match File::open(&path) {
+        match guarded::open(&path) {
             Ok(_) => return Ok(Source { path, format, collected_in }),
             Err(error) => why = format!("{}: {error}", path.display()),
         }
@@ -120,7 +124,7 @@ pub(crate) fn find(wanted: &Wanted<'_>) -> Result<Source, String> {
 
 /// The present file of a format, as the server lists it.
 fn listed(data: &Path, format: Format) -> Option<PathBuf> {
-    let list = std::fs::read_to_string(data.join(CURRENT_LOGFILES)).ok()?;
+    let list = guarded::text(&data.join(CURRENT_LOGFILES), LIST_BYTES_MAX).ok()?;
     let name = list.lines().find_map(|line| line.strip_prefix(format.name())?.strip_prefix(' '))?;
     Some(data.join(name))
 }
@@ -128,7 +132,8 @@ fn listed(data: &Path, format: Format) -> Option<PathBuf> {
 /// The file of the server's stderr without a logging collector: opened by pg_ctl or a service manager.
 fn error_output(data: &Path) -> Result<PathBuf, String> {
     let file = data.join(PID_FILE);
-    let text = std::fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;
+    let text =
+        guarded::text(&file, LIST_BYTES_MAX).map_err(|error| format!("{}: {error}", file.display()))?;
     let pid: u32 = text
         .lines()
         .next()
@@ -316,7 +321,7 @@ impl Follower {
 
     /// Opens the file: the first one at its end, a following one at its beginning.
     fn open(&mut self) -> std::io::Result<()> {
-        let file = File::open(&self.source.path)?;
+        let file = guarded::open(&self.source.path)?;
         let meta = file.metadata()?;
         let at = if std::mem::take(&mut self.is_first) { meta.len() } else { 0 };
         self.file = Some(Open { inode: meta.ino(), at, length: at, file });

@@ -13,6 +13,8 @@ const PORT: u16 = 6432;
 const FOLDER: &str = "/tmp";
 /// The port of its servers, where an entry names none.
 const SERVER_PORT: u16 = 5432;
+/// Any user of this host may start a process of that name with any file.
+const INI_BYTES_MAX: u64 = 1 << 20;
 /// A role that its console admits over the socket without a password, if it comes from the same user of the system.
 const OWNER: &str = "pgbouncer";
 
@@ -90,7 +92,7 @@ fn ini_of(process: &Path) -> Option<Ini> {
     let words = line.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned());
     let path = words.skip(1).find(|word| !word.is_empty() && !word.starts_with('-'))?;
     let folder = fs::read_link(process.join("cwd")).unwrap_or_default();
-    Some(Ini::of(&fs::read_to_string(folder.join(path)).ok()?))
+    Some(Ini::of(&crate::guarded::text(&folder.join(path), INI_BYTES_MAX).ok()?))
 }
 
 #[cfg(test)]

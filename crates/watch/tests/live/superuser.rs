@@ -132,6 +132,41 @@ fn what_a_superuser_ran_is_planned_as_a_role_that_reads() {
     });
 }
 
+/// An application whose tables belong to the owner of its database, who also makes the schemas; and a setting of the role for another database, which does
+/// not concern this one.
+#[test]
+fn names_are_found_in_schemas_of_the_databases_owner_and_not_of_others() {
+    on_each(&[PRELOAD], |server| {
+        let mut setup = client(server, "setup");
+        setup
+            .batch_execute(
+                "create extension pg_stat_statements; create role owner login; create role app login; create role mallory login; \
+                 alter database postgres owner to owner; alter schema public owner to owner; revoke create on schema public from public; \
+                 grant all on schema public to owner",
+            )
+            .unwrap();
+        setup.batch_execute("create database elsewhere").unwrap();
+        setup.batch_execute("alter role app in database elsewhere set search_path = public").unwrap();
+        let mut owner = client_of(server, "owner", "owner");
+        owner
+            .batch_execute(
+                "create table orders (id int, note text); insert into orders select g, g from generate_series(1, 20000) g; analyze orders; \
+                 grant select on orders to app",
+            )
+            .unwrap();
+        let mut app = client_of(server, "app", "app");
+        let text = "select count(*) from orders where note = '7'";
+        let (tables, why) = planned(server, &mut app, text);
+        assert!(tables.iter().any(|table| table == "public.orders"), "{tables:?} {why}");
+        owner.batch_execute("grant create on schema public to mallory").unwrap();
+        let (tables, why) = planned(server, &mut app, text);
+        assert!(tables.iter().all(String::is_empty) && why.contains("may make objects"), "{tables:?} {why}");
+        setup.batch_execute("alter role app in database postgres set search_path = public").unwrap();
+        let (tables, why) = planned(server, &mut app, text);
+        assert!(tables.iter().any(|table| table == "public.orders"), "{tables:?} {why}");
+    });
+}
+
 /// Names that another role has made to be found in the place of those of a statement, and functions of hers that only have the name of a table.
 #[test]
 fn a_role_is_planned_with_nothing_that_another_one_put_in_the_way() {

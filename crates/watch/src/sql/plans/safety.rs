@@ -115,10 +115,12 @@ pub(super) fn of_names() -> String {
     )
 }
 
-/// The roles whose objects role $3 uses in any case: superusers, itself, and the owners of this database where that is one of them. Goes behind `with`.
-const OF_ROLE: &str = "of_role as materialized (select oid from pg_catalog.pg_roles where rolsuper or rolname::text = $3
-     or rolname = 'pg_database_owner' and exists (select from pg_catalog.pg_database d join pg_catalog.pg_roles o on o.oid = d.datdba
-        where d.datname = current_database() and (o.rolsuper or o.rolname::text = $3)))";
+/// The roles whose objects role $3 uses in any case: superusers, itself, and the owner of this database, who sets the search path of every session there
+/// anyway (ALTER DATABASE). Goes behind `with`.
+const OF_ROLE: &str =
+    "of_role as materialized (select oid from pg_catalog.pg_roles where rolsuper or rolname::text = $3
+     or rolname = 'pg_database_owner'
+     or oid = (select datdba from pg_catalog.pg_database where datname = current_database()))";
 
 /// Whether others than those may make, rename or drop objects in a schema: what they make there could be found in the place of what is meant.
 fn others_may_make(schema: &str) -> String {
@@ -129,18 +131,20 @@ fn others_may_make(schema: &str) -> String {
 }
 
 /// The schemas in which role $3 finds names, if its sessions have not set others: without those in which others may make objects, unless the role's own
-/// setting names them.
+/// setting in this database names them.
 fn path() -> String {
-    let setting = "(select pg_catalog.substr(c, 13) from pg_catalog.pg_db_role_setting s, pg_catalog.unnest(s.setconfig) c where c like 'search_path=%'
-              and s.setdatabase in (0, (select oid from pg_catalog.pg_database where datname = current_database()))
-              and s.setrole in (0, (select oid from pg_catalog.pg_roles where rolname::text = $3))
-              order by s.setrole = 0, s.setdatabase = 0 limit 1)";
+    let settings = "pg_catalog.pg_db_role_setting s, pg_catalog.unnest(s.setconfig) c where c like 'search_path=%'
+              and s.setdatabase in (0, (select oid from pg_catalog.pg_database where datname = current_database()))";
+    let of_role = "(select oid from pg_catalog.pg_roles where rolname::text = $3)";
+    let setting = format!(
+        "(select pg_catalog.substr(c, 13) from {settings} and s.setrole in (0, {of_role}) order by s.setrole = 0, s.setdatabase = 0 limit 1)"
+    );
+    // A setting of the role goes before that of the database: where there is one here, the words below are its own.
     format!(
         "(select json_agg(pg_catalog.quote_ident(n.nspname) order by w.at) from pg_catalog.unnest(pg_catalog.string_to_array(
               coalesce({setting}, '\"$user\", public'), ',')) with ordinality w (word, at)
             join pg_catalog.pg_namespace n on n.nspname = case pg_catalog.btrim(w.word, ' \"') when '$user' then $3 else pg_catalog.btrim(w.word, ' \"') end
-            where n.nspname !~ '^pg_' and (not ({}) or exists (select from pg_catalog.pg_db_role_setting s, pg_catalog.unnest(s.setconfig) c
-              where c like 'search_path=%' and s.setrole = (select oid from pg_catalog.pg_roles where rolname::text = $3))))",
+            where n.nspname !~ '^pg_' and (not ({}) or exists (select from {settings} and s.setrole = {of_role})))",
         others_may_make("n")
     )
 }
@@ -267,7 +271,7 @@ pub(super) fn schemas(
             }
             [] => {
                 return Err(format!(
-                    "table {name} is in no schema of its role's search_path in which only that role and superusers may make objects: ALTER ROLE ... SET \
+                    "table {name} is in no schema of its role's search_path in which only that role, the database's owner and superusers may make objects: ALTER ROLE ... SET \
                         search_path, or REVOKE CREATE ON SCHEMA ... FROM PUBLIC"
                 ));
             }
