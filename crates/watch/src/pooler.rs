@@ -62,6 +62,8 @@ struct Candidate {
     origin: Origin,
     /// Ways to its console; the first one that works is used.
     ways: Vec<ConnSpec>,
+    /// Why it is not opened.
+    distrusted: Option<String>,
 }
 
 impl Candidate {
@@ -109,13 +111,19 @@ impl Pools {
     }
 
     fn candidates(&self, state: &NodeState) -> Vec<Candidate> {
-        let of = |origin: Origin| move |way: ConnSpec| Candidate { origin, ways: vec![way] };
+        let of =
+            |origin: Origin| move |way: ConnSpec| Candidate { origin, ways: vec![way], distrusted: None };
         let mut known: Vec<Candidate> = self.named.iter().cloned().map(of(Origin::Named)).collect();
         if known.is_empty() && state.is_pooled {
             known.push(of(Origin::Through)(self.spec.clone().with_dbname(CONSOLE)));
         }
-        let found = if state.is_local { found::here(&self.spec, self.port()) } else { vec![] };
-        let found = found.into_iter().map(|ways| Candidate { origin: Origin::Found, ways });
+        let here = || found::here(&self.spec, self.port(), state.data_directory.as_deref());
+        let found = if state.is_local { here() } else { vec![] };
+        let found = found.into_iter().map(|here| Candidate {
+            origin: Origin::Found,
+            ways: here.ways,
+            distrusted: here.distrusted,
+        });
         apart(known, found.collect())
     }
 
@@ -131,6 +139,10 @@ impl Pools {
         for candidate in self.candidates(&state) {
             let place = candidate.place();
             if self.consoles.iter().any(|console| console.place() == place) {
+                continue;
+            }
+            if let Some(why) = &candidate.distrusted {
+                self.unread.insert(place, format!("{why}; name its console: {}", console::NAME_IT));
                 continue;
             }
             match self.first_that_opens(&candidate) {
@@ -212,7 +224,7 @@ mod tests {
     use super::*;
 
     fn candidate(origin: Origin, host: &str, port: u16) -> Candidate {
-        Candidate { origin, ways: vec![ConnSpec::new(host, port, "watcher", CONSOLE)] }
+        Candidate { origin, ways: vec![ConnSpec::new(host, port, "watcher", CONSOLE)], distrusted: None }
     }
 
     #[test]

@@ -57,7 +57,7 @@ pub(super) enum Unread {
 }
 
 /// How to name a console.
-const NAME_IT: &str = "--pooler 'host=... port=... user=...'";
+pub(super) const NAME_IT: &str = "--pooler 'host=... port=... user=...'";
 
 impl From<ConnectError> for Unread {
     fn from(error: ConnectError) -> Unread {

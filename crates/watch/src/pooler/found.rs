@@ -56,16 +56,31 @@ fn port_of(described: &str) -> u16 {
     port.and_then(|port| port.trim_matches('\'').parse().ok()).unwrap_or(SERVER_PORT)
 }
 
-/// The poolers whose databases are on the server at `port` of this host: the ways to the console of each, for the role of `spec` first.
-pub(super) fn here(spec: &ConnSpec, port: u16) -> Vec<Vec<ConnSpec>> {
+/// Users below this number are accounts of the system, which no one logs in as (UID_MIN of login.defs).
+const PEOPLE_FROM_UID: u32 = 1000;
+
+/// A pooler of this host whose databases are on the server.
+#[derive(Debug)]
+pub(super) struct Here {
+    /// The ways to its console, for our role first.
+    pub(super) ways: Vec<ConnSpec>,
+    /// Why it is not taken for one before it is named: any user of this host may start a process of this name, with a console that forges what it shows.
+    pub(super) distrusted: Option<String>,
+}
+
+/// The poolers whose databases are on the server at `port` of this host; its own user is that of the server's data.
+pub(super) fn here(spec: &ConnSpec, port: u16, data: Option<&Path>) -> Vec<Here> {
     let Ok(all) = fs::read_dir("/proc") else { return vec![] };
     let is_pooler = |folder: &PathBuf| {
         fs::read_to_string(folder.join("comm")).is_ok_and(|name| name.trim_end() == PROGRAM)
     };
+    let owner_of = |path: &Path| fs::metadata(path).map(|there| there.uid()).ok();
+    let (ours, server) = (rustix::process::geteuid().as_raw(), data.and_then(owner_of));
     let processes = all.flatten().map(|entry| entry.path()).filter(is_pooler);
     let mut found = vec![];
     for process in processes {
         let Some(ini) = ini_of(&process).filter(|ini| ini.servers.contains(&port)) else { continue };
+        let Some(owner) = owner_of(&process) else { continue };
         let socket = format!("{}/.s.PGSQL.{}", ini.folder, ini.port);
         let host = if !ini.folder.is_empty() && Path::new(&socket).exists() {
             ini.folder.as_str()
@@ -73,17 +88,26 @@ pub(super) fn here(spec: &ConnSpec, port: u16) -> Vec<Vec<ConnSpec>> {
             "127.0.0.1"
         };
         let mut place = spec.clone().with_dbname(super::CONSOLE);
-        // Any user of this host may start a process of this name: the password is not for it.
+        // Whoever runs it, the password is not for it.
         place.password = None;
         place.hosts = vec![HostSpec::new(host, ini.port)];
         let mut ways = vec![place.clone()];
-        let owner = fs::metadata(&process).map(|data| data.uid());
-        if owner.is_ok_and(|uid| uid == rustix::process::geteuid().as_raw()) {
+        if owner == ours {
             ways.push(place.with_user(OWNER));
         }
-        found.push(ways);
+        found.push(Here { ways, distrusted: distrusted(owner, ours, server) });
     }
     found
+}
+
+/// Why a process of this user is not taken for a pooler, by our user and that of the server.
+fn distrusted(owner: u32, ours: u32, server: Option<u32>) -> Option<String> {
+    let is_known = owner == ours || server == Some(owner) || owner < PEOPLE_FROM_UID;
+    (!is_known).then(|| {
+        format!(
+            "its process belongs to user {owner}, which is neither ours nor the server's nor an account of the system"
+        )
+    })
 }
 
 /// The file that a process was started with, if we may read it.
@@ -98,6 +122,20 @@ fn ini_of(process: &Path) -> Option<Ini> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pooler_of_another_person_is_not_taken_for_one() {
+        for (owner, ours, server) in [(0, 0, None), (110, 0, None), (1003, 1003, None), (1004, 0, Some(1004))]
+        {
+            assert_eq!(distrusted(owner, ours, server), None, "{owner}");
+        }
+        for (owner, ours, server) in [(1003, 0, None), (1003, 1000, Some(1004)), (65_534, 0, Some(110))] {
+            assert!(
+                distrusted(owner, ours, server).is_some_and(|why| why.contains("belongs to user")),
+                "{owner}"
+            );
+        }
+    }
 
     #[test]
     fn the_file_of_a_pooler_names_its_socket_and_its_servers() {
