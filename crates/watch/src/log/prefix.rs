@@ -82,8 +82,13 @@ impl Prefix {
         Prefix { parts }
     }
 
-    /// The fields of the prefix of a line, and the rest; `None` if the line does not begin with it.
+    /// The fields of the prefix of a line, and the rest; `None` if the line does not begin with it. The server begins each further line of a message with a
+    /// tab (`append_with_tabs` in elog.c): such a line is none of its own, whatever a statement with line feeds makes it look like.
     pub(crate) fn strip<'a>(&self, line: &'a str) -> Option<(PrefixFields, &'a str)> {
+        let begins_with_tab = matches!(self.parts.first(), Some(Part::Text(text)) if text.starts_with('\t'));
+        if line.starts_with('\t') && !begins_with_tab {
+            return None;
+        }
         let mut fields = PrefixFields::default();
         match strip(&self.parts, line, &mut fields) {
             Some(rest) => Some((fields, rest)),

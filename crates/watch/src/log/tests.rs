@@ -97,6 +97,22 @@ fn check_messages(events: &[event::Event]) {
     }
 }
 
+/// A role writes lines of any kind into its statement; the server begins each of them with a tab.
+#[test]
+fn lines_that_a_statement_makes_up_are_none_of_the_server() {
+    let time = "2024-05-06 07:08:09.123 UTC";
+    let log = format!(
+        "{time} [71] ERROR:  division by zero\n{time} [71] STATEMENT:  select 1/0 /*\n\t{time} [4711] PANIC:  could not write to file\n\
+         \t{time} [4711] ERROR:  deadlock detected\n\t{time} [4711] LOG:  x */;\n{time} [71] LOG:  next\n"
+    );
+    let mut splitter = super::parse::Splitter::new(Format::Stderr, "%m [%p] ");
+    let mut entries = splitter.push(log.as_bytes());
+    entries.extend(splitter.finish());
+    let seen: Vec<_> = entries.iter().map(|entry| (entry.pid, entry.severity.as_str())).collect();
+    assert_eq!(seen, [(Some(71), "ERROR"), (Some(71), "LOG")]);
+    assert!(entries[0].statement.ends_with("LOG:  x */;"), "{entries:?}");
+}
+
 #[test]
 fn plain_logs_are_read_with_several_prefixes_and_zones() {
     for (index, prefix) in

@@ -36,19 +36,22 @@ pub(super) const OWN_SETTINGS: &str =
 /// Settings of roles and databases in one answer.
 const OWN_SETTINGS_MAX: u32 = 200;
 
+/// Characters of a setting: any role may give itself a longer one.
+const VALUE_CHARS: u32 = 4_000;
+
 /// The query at the start, and after every reload of the configuration.
 pub(crate) fn question() -> String {
     format!(
         "select json_build_object(
-           'settings', (select json_agg(json_build_array(name, coalesce(pg_catalog.current_setting(name, true), '')) order by name)
+           'settings', (select json_agg(json_build_array(name, coalesce(pg_catalog.left(pg_catalog.current_setting(name, true), {VALUE_CHARS}), '')) order by name)
              from pg_catalog.pg_settings where source not in ({OF_OUR_ROLE})
                and (name in ({TELLING}) or source not in ('default', 'override', 'client', 'session') and name not in ({UNTELLING}))),
            'own_settings', (select json_agg(r) from (select pg_catalog.split_part(c, '=', 1) as name,
-             pg_catalog.substr(c, pg_catalog.strpos(c, '=') + 1) as value,
+             pg_catalog.substr(c, pg_catalog.strpos(c, '=') + 1, {VALUE_CHARS}) as value,
                case when s.setrole <> '0' then pg_catalog.pg_get_userbyid(s.setrole) end as of_role,
                (select datname from pg_catalog.pg_database d where d.oid = s.setdatabase) as of_database, null::name as of_tablespace
              from pg_catalog.pg_db_role_setting s cross join lateral unnest(s.setconfig) c where pg_catalog.split_part(c, '=', 1) ~ '{OWN_SETTINGS}'
-             union all select pg_catalog.split_part(c, '=', 1), pg_catalog.substr(c, pg_catalog.strpos(c, '=') + 1), null, null, s.spcname
+             union all select pg_catalog.split_part(c, '=', 1), pg_catalog.substr(c, pg_catalog.strpos(c, '=') + 1, {VALUE_CHARS}), null, null, s.spcname
              from pg_catalog.pg_tablespace s cross join lateral unnest(s.spcoptions) c
                limit {OWN_SETTINGS_MAX}) r),
            'event_triggers', (select json_agg(json_build_array(evtname, evtfoid::regproc::text || ' at ' || evtevent)) from pg_catalog.pg_event_trigger

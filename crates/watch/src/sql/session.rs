@@ -30,6 +30,21 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// If the other side does not acknowledge sent data for this long, the connection is lost.
 const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The longest answer to a question. A longer message would end the connection, and whoever owns an object decides how long its definitions are.
+const ANSWER_BYTES_MAX: usize = 32 << 20;
+/// What the server sends instead of a longer one, before the number of its bytes: no JSON begins like this.
+const TOO_LONG: &str = "too long: ";
+/// SQLSTATE of a limit of the program (`program_limit_exceeded`).
+const TOO_LONG_STATE: &str = "54000";
+
+/// A query for one text, of which the server sends at most [`ANSWER_BYTES_MAX`]. OFFSET keeps the planner from putting the query in twice.
+fn bounded(sql: &str) -> String {
+    format!(
+        "select case when pg_catalog.octet_length(answer) > {ANSWER_BYTES_MAX} then '{TOO_LONG}' || pg_catalog.octet_length(answer) else answer end \
+         from ({sql} offset 0) question (answer)"
+    )
+}
+
 /// Why a question has no answer.
 #[derive(Debug)]
 pub enum Failed {
@@ -222,26 +237,45 @@ impl Session {
     }
 
     fn answer(&mut self, sql: &str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Value, Failed> {
-        let plain = (!self.can_materialize).then(|| sql.replace(" as materialized (", " as ("));
+        let text = self.text_of(sql, parameters)?;
+        let Some(text) = text else { return Ok(Value::Null) };
+        match text.0.strip_prefix(TOO_LONG) {
+            Some(bytes) => Err(Failed::Refused {
+                sqlstate: TOO_LONG_STATE.to_string(),
+                message: format!(
+                    "the server's answer has {bytes} bytes, more than the {ANSWER_BYTES_MAX} that are read"
+                ),
+            }),
+            None => Ok(json::parse(&text.0)),
+        }
+    }
+
+    fn text_of(
+        &mut self,
+        sql: &str,
+        parameters: &[&(dyn ToSql + Sync)],
+    ) -> Result<Option<json::Raw>, Failed> {
+        let whole = || {
+            let sql = bounded(sql);
+            if self.can_materialize { sql } else { sql.replace(" as materialized (", " as (") }
+        };
         if self.client.is_shared() {
             // The next transaction may use another server process, which does not have our statement.
             self.queries += 1;
             // The row owns its statement, which is closed before the transaction ends: behind a pooler, the next one may use another server process.
-            let answer = self.client.query_one(plain.as_deref().unwrap_or(sql), parameters).and_then(|row| {
-                Ok(row.try_get::<_, Option<json::Raw>>(0)?.map_or(Value::Null, |text| json::parse(&text.0)))
-            });
+            let whole = whole();
+            let answer = self.client.query_one(&whole, parameters).and_then(|row| row.try_get(0));
             self.client.release()?;
             return Ok(answer?);
         }
         if !self.prepared.contains_key(sql) {
-            let statement = self.client.prepare(plain.as_deref().unwrap_or(sql))?;
+            let whole = whole();
+            let statement = self.client.prepare(&whole)?;
             self.prepared.insert(sql.to_string(), statement);
         }
         let statement = self.prepared[sql].clone();
         self.queries += 1;
-        let row = self.client.query_one(&statement, parameters)?;
-        let text: Option<json::Raw> = row.try_get(0)?;
-        Ok(text.map_or(Value::Null, |text| json::parse(&text.0)))
+        Ok(self.client.query_one(&statement, parameters)?.try_get(0)?)
     }
 
     /// The time of a round trip without work: an empty statement needs no transaction and no snapshot.

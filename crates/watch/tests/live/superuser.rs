@@ -378,3 +378,33 @@ const BAIT: [&str; 6] = [
     "select count(*) from mallory.seen where v > 0 and id < (select count(*) from mallory.many)",
     "insert into mallory.kept (id) select id from mallory.plain where pi > (select count(*) - 99995 from mallory.many)",
 ];
+
+/// Texts of catalogs have the length that their owners like: more than a message of the server may have ends no connection.
+#[test]
+fn what_a_role_makes_too_long_to_read_ends_no_connection() {
+    on_each(&[PRELOAD], |server| {
+        let mut setup = client(server, "setup");
+        setup.batch_execute("create extension pg_stat_statements; create role mallory login").unwrap();
+        client_of(server, "mallory", "mallory")
+            .batch_execute(
+                "do $$ begin execute format('alter role mallory set application_name = %L', repeat('x', 70000000)); end $$",
+            )
+            .unwrap();
+        let mut watch = watched(server);
+        for _ in 0..3 {
+            watch.skip(std::time::Duration::from_secs(1));
+            watch.tick();
+        }
+        assert!(watch.missing().iter().all(|what| what.starts_with("pg_")), "{:?}", watch.missing());
+        let is_lost = |event: &&record::event::Event| ["gap", "restart"].contains(&event.kind.as_str());
+        let lost: Vec<_> = watch.seen.events.iter().filter(is_lost).collect();
+        assert!(lost.is_empty(), "{lost:?}");
+        end(&mut watch);
+        // What is still too long is refused with its length.
+        let mut session = watch::sql::session::Session::open(&server.spec()).unwrap();
+        let long = "select pg_catalog.to_json(pg_catalog.repeat('x', 40000000))::text";
+        let why = session.query(long, &[]).map(|_| ()).unwrap_err().to_string();
+        assert!(why.contains("the server's answer has 40000002 bytes"), "{why}");
+        assert_eq!(session.query("select '[1]'::text", &[]).unwrap()[0], 1);
+    });
+}

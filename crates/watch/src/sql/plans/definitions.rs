@@ -15,6 +15,9 @@ const DEFINITIONS_MAX: usize = 16;
 /// Roles of a list.
 const ROLES_MAX: usize = 50;
 
+/// Characters of an expression.
+const EXPRESSION_CHARS: u32 = 4_000;
+
 /// The query for tables with one of these names. PostgreSQL before 12 has no column `attgenerated`: the name is then that of the query around. (A row of
 /// `pg_attribute` as JSON would have it or not, but holds values of users' types, whose casts could run with our rights.)
 fn question(names: &[String]) -> String {
@@ -31,7 +34,7 @@ fn question(names: &[String]) -> String {
                  where o.id <> 0 and pg_catalog.pg_has_role(r.oid, o.id, 'usage')) order by 1 limit {ROLES_MAX}) m) as roles,
             (select json_agg(e.rolname) from (select r.rolname from pg_catalog.pg_roles r where r.rolcanlogin and (r.rolsuper or r.rolbypassrls
                or not c.relforcerowsecurity and pg_catalog.pg_has_role(r.oid, c.relowner, 'usage')) order by 1 limit {ROLES_MAX}) e) as exempt,
-            pg_catalog.pg_get_expr(p.polqual, p.polrelid) as condition,
+            pg_catalog.left(pg_catalog.pg_get_expr(p.polqual, p.polrelid), {EXPRESSION_CHARS}) as condition,
             (select json_agg(json_build_object('name', pg_catalog.format('%I.%I', s.nspname, f.proname), 'signature', f.oid::pg_catalog.regprocedure::text,
                'language', l.lanname, 'volatility', case f.provolatile when 'v' then 'VOLATILE' when 's' then 'STABLE' else 'IMMUTABLE' end,
                'leakproof', f.proleakproof))
@@ -41,7 +44,7 @@ fn question(names: &[String]) -> String {
           from pg_catalog.pg_policy p join {tables} on c.oid = p.polrelid
           where c.relrowsecurity and p.polqual is not null and {named} order by 1, 2 limit {DEFINITIONS_MAX}) r),
          'virtual', (select json_agg(r) from (select pg_catalog.format('%I.%I %I', n.nspname, c.relname, a.attname) as column,
-            pg_catalog.pg_get_expr(d.adbin, d.adrelid) as expression
+            pg_catalog.left(pg_catalog.pg_get_expr(d.adbin, d.adrelid), {EXPRESSION_CHARS}) as expression
           from (select ''::\"char\" as attgenerated) older cross join pg_catalog.pg_attribute a join {tables} on c.oid = a.attrelid
             join pg_catalog.pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
           where a.atthasdef and not a.attisdropped and {named} and 'v'::\"char\" = (select attgenerated from pg_catalog.pg_attribute b
@@ -103,6 +106,13 @@ impl Node {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    /// What is longer than we read ends in the middle of a constant.
+    #[test]
+    fn constants_of_an_expression_that_was_cut_stay_out() {
+        let row = json!({"name": "mine", "relation": "app.note", "condition": "((kind <> 'secr"});
+        assert!(!policy(&row).condition.contains("secr"), "{}", policy(&row).condition);
+    }
 
     #[test]
     fn a_policy_has_its_functions_and_no_constants() {
