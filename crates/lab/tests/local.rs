@@ -195,6 +195,43 @@ fn folders_of_others_are_refused_and_their_files_kept() {
     assert_eq!(fs::read_dir(&cluster.dir).unwrap().count(), 1);
 }
 
+/// A folder that another person marked leads to anything: by its owner, by a node that is a link, and by the programs that its file names.
+#[test]
+fn what_a_marked_folder_leads_to_is_kept() {
+    let place = Place::new();
+    let victim = place.0.join("victim");
+    fs::create_dir_all(victim.join("data")).unwrap();
+    fs::write(victim.join("data/precious"), "").unwrap();
+    let marked = |name: &str| {
+        let dir = place.0.join(name);
+        fs::create_dir_all(&dir).unwrap();
+        fs::write(dir.join(".pgfathom-cluster"), "pgfathom cluster 1\npid 1\nsocket_dir /none\nnode n1\n")
+            .unwrap();
+        std::os::unix::fs::symlink(&victim, dir.join("n1")).unwrap();
+        dir
+    };
+    let refused = |dir: &Path, problem: &str| {
+        let error = down(dir, &place.registry()).unwrap_err();
+        assert!(matches!(error, LocalError::OfOther { .. }), "{error}");
+        assert!(error.to_string().contains(problem) && error.hint().is_some(), "{error}");
+        assert!(victim.join("data/precious").exists() && dir.join("n1").exists());
+    };
+    refused(&marked("link"), "it is no folder");
+    if rustix_is_root() {
+        let other = marked("other");
+        std::os::unix::fs::chown(&other, Some(12_345), None).unwrap();
+        refused(&other, "it belongs to user 12345");
+        let programs = place.0.join("programs");
+        fs::create_dir_all(&programs).unwrap();
+        for name in ["postgres", "initdb"] {
+            fs::write(programs.join(name), "#!/bin/sh\necho postgres (PostgreSQL) 15.1\n").unwrap();
+        }
+        std::os::unix::fs::chown(&programs, Some(12_345), None).unwrap();
+        let why = Installation::recorded(&programs).unwrap_err();
+        assert!(why.contains("could be changed by others than root"), "{why}");
+    }
+}
+
 #[test]
 fn clashes_of_ports_sockets_and_paths_are_told() {
     let place = Place::new();

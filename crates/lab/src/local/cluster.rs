@@ -453,7 +453,7 @@ fn start_again(dir: &Path, options: &UpOptions, user: Option<&OsUser>) -> Result
         return managed::start_again(dir, file, &socket_dir, user);
     }
     // The binaries that made it, if they still exist: another major version could not read the files.
-    let made = file.made.as_ref().and_then(|made| Installation::at(&made.binaries).ok());
+    let made = file.made.as_ref().and_then(|made| Installation::recorded(&made.binaries).ok());
     let installation = made.unwrap_or_else(|| options.installation.clone());
     let server = |node: &Node| -> Server {
         let data_dir = node.data_directory.clone().unwrap_or_else(|| dir.join("data"));
@@ -529,6 +529,7 @@ pub fn down(dir: &Path, registry: &Registry) -> Result<Removed, LocalError> {
         }
         return Err(LocalError::NotOurs { dir, there });
     }
+    folder::check_owner(&dir)?;
     let lock: File = folder::lock_marker(&dir)?;
     let removed = remove(&dir)?;
     drop(lock);

@@ -134,6 +134,14 @@ pub enum LocalError {
         /// The folder.
         dir: PathBuf,
     },
+    /// A folder with our marker that another user made.
+    #[error("{} is not removed: {problem}", path.display())]
+    OfOther {
+        /// The folder, or one of its nodes.
+        path: PathBuf,
+        /// Why.
+        problem: String,
+    },
     /// `down` removes nothing that `up` did not make.
     #[error("{} {}", dir.display(), if *there { "has no marker of pgfathom, so pgfathom does not remove it" } else { "does not exist" })]
     NotOurs {
@@ -296,6 +304,7 @@ impl LocalError {
                 dir.display()
             )),
             LocalError::Incomplete { dir } => Some(format!("pgfathom down {}, then up again", dir.display())),
+            LocalError::OfOther { .. } => Some("run pgfathom down as the user who made the cluster".to_owned()),
             LocalError::NotOurs { there: true, .. } => {
                 Some("pgfathom down without a folder lists the clusters that up made".to_owned())
             }

@@ -6,7 +6,7 @@ use connect::poll;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
 use std::net::TcpListener;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -29,6 +29,27 @@ const SHORT_SOCKET_PREFIX: &str = "pgfathom-s-";
 /// Whether the folder carries our marker.
 pub(super) fn is_marked(dir: &Path) -> bool {
     fs::read_to_string(dir.join(MARKER_NAME)).is_ok_and(|text| text.lines().next() == Some(MARKER_FIRST_LINE))
+}
+
+/// Checks that what the marker lists was made for us: by our user or, if that is root, for the user that servers run as. In a folder of another person a
+/// node could be a link to anything.
+pub(super) fn check_owner(dir: &Path) -> Result<(), LocalError> {
+    let ours = rustix::process::geteuid().as_raw();
+    let servers = process::server_user().ok().flatten().map(|user| user.uid);
+    for path in [dir.to_owned()].into_iter().chain(marked_node_dirs(dir)) {
+        let there = match fs::symlink_metadata(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            other => other.map_err(LocalError::io("look at", &path))?,
+        };
+        let owner = there.uid();
+        if owner != ours && Some(owner) != servers {
+            return Err(LocalError::OfOther { path, problem: format!("it belongs to user {owner}") });
+        }
+        if !there.is_dir() && path != dir {
+            return Err(LocalError::OfOther { path, problem: "it is no folder".to_owned() });
+        }
+    }
+    Ok(())
 }
 
 /// Writes the marker and holds its lock. `subfolders` are those of the nodes; a single server has none, because it is in the folder itself.

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fmt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -67,6 +68,19 @@ impl Installation {
             format!("postgres --version printed {:?}", format!("{}{}", text.trim(), error.trim()))
         })?;
         Ok(Installation { bin_dir: bin_dir.to_owned(), version })
+    }
+
+    /// The same for a folder that a cluster file names. Such a file may belong to the server's user or to someone else: as root, only programs of root run.
+    ///
+    /// # Errors
+    /// As [`Installation::at`], and for programs of others.
+    pub fn recorded(bin_dir: &Path) -> Result<Installation, String> {
+        if rustix::process::geteuid().is_root() {
+            for path in [bin_dir.to_owned(), bin_dir.join("postgres"), bin_dir.join("initdb")] {
+                check_of_root(&path)?;
+            }
+        }
+        Installation::at(bin_dir)
     }
 
     /// Whether the files of this extension are installed.
@@ -237,6 +251,18 @@ fn cache_folders(env: &impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
         .into_iter()
         .flatten()
         .collect()
+}
+
+/// Whether root alone decides what lies there.
+fn check_of_root(path: &Path) -> Result<(), String> {
+    let there = std::fs::metadata(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    match there.uid() == 0 && there.mode() & 0o022 == 0 {
+        true => Ok(()),
+        false => Err(format!(
+            "{} could be changed by others than root, and root runs no program of theirs because a file names it",
+            path.display()
+        )),
+    }
 }
 
 #[cfg(test)]

@@ -101,7 +101,7 @@ impl Instance {
     /// # Errors
     /// When the binaries or the data directory are missing.
     pub fn at(bin_dir: &Path, data_dir: &Path, log: &Path) -> Result<Instance, LocalError> {
-        let installation = Installation::at(bin_dir).map_err(|problem| LocalError::Topology {
+        let installation = Installation::recorded(bin_dir).map_err(|problem| LocalError::Topology {
             problem: format!("{}: {problem}", bin_dir.display()),
             hint: "name the binaries that the server was started with".to_owned(),
         })?;
