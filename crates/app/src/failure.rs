@@ -103,7 +103,7 @@ impl Failure {
             }
         }
         if let Some(hint) = &self.hint {
-            let _ = write!(text, "\n{cyan}hint{plain}: {}\n", hint.trim_end());
+            let _ = write!(text, "\n{cyan}hint{plain}: {}\n", record::escape::visible(hint.trim_end()));
         }
         text
     }
@@ -144,6 +144,12 @@ mod tests {
         let cause = std::io::Error::other("disk full");
         let failure = Failure::caused("cannot write run.json: disk full", cause);
         assert_eq!(failure.render(false), "error: cannot write run.json: disk full\n");
+    }
+
+    #[test]
+    fn a_hint_does_not_act_on_the_terminal() {
+        let failure = Failure::caused("no", std::io::Error::other("no")).hint("see \u{1b}[31mdb");
+        assert!(failure.render(false).ends_with("hint: see \\u001b[31mdb\n"), "{}", failure.render(false));
     }
 
     #[test]

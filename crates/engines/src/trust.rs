@@ -135,16 +135,36 @@ impl std::fmt::Display for Distrust {
 impl Distrust {
     /// What to do about it.
     pub fn hint(&self) -> String {
-        let owner = &self.owner;
+        let owner = &role_word(&self.owner);
         match self.what {
             None => format!(
                 "connect as {owner} (-U {owner}), or give {} to a role of yours (alter ... owner to); {TRUSTED_WORDS}",
                 self.table
             ),
-            Some(_) if self.is_right => revoke(&self.table, owner),
+            Some(_) if self.is_right => revoke(&self.table, &self.owner),
             Some(_) => format!("drop it, or connect as {owner} (-U {owner})"),
         }
     }
+}
+
+/// A role's name as one word of a shell: it may hold blanks, quotes and line feeds, and whoever made the role chose it.
+pub fn role_word(name: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "_.".contains(c);
+    if !name.is_empty() && name.chars().all(is_plain) {
+        return name.to_string();
+    }
+    if !name.contains(char::is_control) {
+        return format!("'{}'", name.replace('\'', r"'\''"));
+    }
+    let escaped: String = name
+        .chars()
+        .map(|c| match c {
+            '\'' | '\\' => format!("\\{c}"),
+            c if c.is_control() => format!("\\u{:04x}", u32::from(c)),
+            c => c.to_string(),
+        })
+        .collect();
+    format!("$'{escaped}'")
 }
 
 /// The consequence of a role's privilege on a table.
@@ -189,4 +209,18 @@ pub fn distrust(session: &mut HotConnection, table: u32) -> Result<Option<Distru
             _ => None,
         }
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_role_of_a_hint_is_one_word_and_one_line() {
+        assert_eq!(role_word("app_owner"), "app_owner");
+        assert_eq!(role_word("App Owner"), "'App Owner'");
+        assert_eq!(role_word("it's; rm -r /"), r"'it'\''s; rm -r /'");
+        assert_eq!(role_word("-x"), "'-x'");
+        assert_eq!(role_word("a'\n$ touch x\u{1b}[31m"), r"$'a\'\u000a$ touch x\u001b[31m'");
+    }
 }

@@ -1,4 +1,4 @@
-//! The few calls around `fork` that the standard library leaves to `unsafe`.
+//! The few calls around `fork` and users that the standard library leaves to `unsafe`.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -39,4 +39,32 @@ pub(crate) fn own_session(command: &mut Command) {
             Ok(())
         });
     }
+}
+
+/// Runs `work` with the rights that this user and group have on files, for this thread only. As root it keeps whoever owns a folder from leading us to files
+/// that are not theirs; for any other user of ours it changes nothing.
+pub(crate) fn with_files_of<T>(uid: u32, gid: u32, work: impl FnOnce() -> T) -> T {
+    /// Gives root its own rights back, also after a panic.
+    struct Own;
+    impl Drop for Own {
+        fn drop(&mut self) {
+            set(0, 0);
+        }
+    }
+    #[cfg(target_os = "linux")]
+    fn set(uid: u32, gid: u32) {
+        // SAFETY: two bare system calls about this thread (setfsuid(2): "per-thread attribute"); they take numbers and cannot fail for root.
+        unsafe {
+            libc::setfsgid(gid);
+            libc::setfsuid(uid);
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    fn set(_uid: u32, _gid: u32) {}
+    if !rustix::process::geteuid().is_root() {
+        return work();
+    }
+    let _own = Own;
+    set(uid, gid);
+    work()
 }

@@ -198,8 +198,9 @@ impl ClusterError {
                 "start it, or write a cluster file without it, and name it with --cluster".to_owned(),
             ),
             ClusterError::NotTrusted { node, owner } => Some(format!(
-                "name the nodes in a cluster file (--cluster), connect as {owner} (-U {owner}), or give the foreign server to a role of yours (alter server \
-                 {node} owner to ...); {TRUSTED_WORDS}"
+                "name the nodes in a cluster file (--cluster), connect as {0} (-U {0}), or give the foreign server to a role of yours (alter server \
+                 {node} owner to ...); {TRUSTED_WORDS}",
+                crate::trust::role_word(owner)
             )),
             ClusterError::Sql { engine, source, .. } => sql_hint(*engine, source),
             ClusterError::Catalog { .. } => {

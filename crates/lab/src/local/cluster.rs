@@ -440,6 +440,7 @@ fn check_kind(dir: &Path, file: &ClusterFile, wanted: &'static str) -> Result<()
 
 /// Starts the servers of one of our clusters that do not run, for example after a reboot of the host.
 fn start_again(dir: &Path, options: &UpOptions, user: Option<&OsUser>) -> Result<LocalCluster, LocalError> {
+    folder::check_owner(dir)?;
     let lock = folder::lock_marker(dir)?;
     let file = match ClusterFile::read(dir) {
         Ok(file) => file,
@@ -564,8 +565,10 @@ fn remove(dir: &Path) -> Result<Removed, LocalError> {
         remove_entry(&path)?;
     }
     for node_dir in &node_dirs {
-        remove_entry(&node_dir.join("data"))?;
-        remove_entry(&node_dir.join("log"))?;
+        if let Some(held) = folder::held(node_dir)? {
+            remove_entry(&held.path().join("data"))?;
+            remove_entry(&held.path().join("log"))?;
+        }
         if node_dir != dir && fs::read_dir(node_dir).is_ok_and(|mut entries| entries.next().is_none()) {
             remove_entry(node_dir)?;
         }

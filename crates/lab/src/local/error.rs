@@ -135,7 +135,7 @@ pub enum LocalError {
         dir: PathBuf,
     },
     /// A folder with our marker that another user made.
-    #[error("{} is not removed: {problem}", path.display())]
+    #[error("{} is left alone: {problem}", path.display())]
     OfOther {
         /// The folder, or one of its nodes.
         path: PathBuf,
@@ -304,7 +304,7 @@ impl LocalError {
                 dir.display()
             )),
             LocalError::Incomplete { dir } => Some(format!("pgfathom down {}, then up again", dir.display())),
-            LocalError::OfOther { .. } => Some("run pgfathom down as the user who made the cluster".to_owned()),
+            LocalError::OfOther { .. } => Some("run pgfathom as the user who made the cluster".to_owned()),
             LocalError::NotOurs { there: true, .. } => {
                 Some("pgfathom down without a folder lists the clusters that up made".to_owned())
             }

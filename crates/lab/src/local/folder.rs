@@ -6,10 +6,14 @@ use connect::poll;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
 use std::net::TcpListener;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 
 use super::LocalError;
 use super::process;
@@ -50,6 +54,34 @@ pub(super) fn check_owner(dir: &Path) -> Result<(), LocalError> {
         }
     }
     Ok(())
+}
+
+/// A folder that stays the same one while it is used, whatever its path leads to by then.
+pub(super) struct Held {
+    open: File,
+    path: PathBuf,
+}
+
+impl Held {
+    /// A path to it.
+    pub(super) fn path(&self) -> PathBuf {
+        let number = self.open.as_raw_fd();
+        if cfg!(target_os = "linux") {
+            PathBuf::from(format!("/proc/self/fd/{number}"))
+        } else {
+            self.path.clone()
+        }
+    }
+}
+
+/// Opens a folder, and no link to one; `None` if it is not there.
+pub(super) fn held(dir: &Path) -> Result<Option<Held>, LocalError> {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match rustix::fs::open(dir, flags, Mode::empty()) {
+        Ok(open) => Ok(Some(Held { open: open.into(), path: dir.to_owned() })),
+        Err(Errno::NOENT) => Ok(None),
+        Err(error) => Err(LocalError::io("open", dir)(error.into())),
+    }
 }
 
 /// Writes the marker and holds its lock. `subfolders` are those of the nodes; a single server has none, because it is in the folder itself.
@@ -227,7 +259,8 @@ fn is_short_socket_dir(dir: &Path) -> bool {
 
 /// Writes a file as the server's own.
 pub(crate) fn write_as(path: &Path, content: &[u8], user: Option<&OsUser>) -> Result<(), LocalError> {
-    fs::write(path, content).map_err(LocalError::io("write", path))?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(LocalError::io("chmod", path))?;
-    user.map_or(Ok(()), |user| process::give(path, user))
+    process::with_files_of(user, || {
+        fs::write(path, content).map_err(LocalError::io("write", path))?;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(LocalError::io("chmod", path))
+    })
 }

@@ -124,11 +124,8 @@ impl Job {
                 hint: "apt-get install patroni etcd-server haproxy".to_owned(),
             })?;
         let log = self.dir.join("log");
-        let output = File::options().create(true).append(true).open(&log);
+        let output = process::with_files_of(user, || File::options().create(true).append(true).open(&log));
         let output = output.map_err(LocalError::io("open", &log))?;
-        if let Some(user) = user {
-            process::give(&log, user)?;
-        }
         let copy = output.try_clone().map_err(LocalError::io("open", &log))?;
         let mut command = process::command(&program, user, &self.dir);
         for (name, _) in std::env::vars_os() {

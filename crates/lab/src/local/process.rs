@@ -42,6 +42,14 @@ pub(crate) fn give(path: &Path, user: &OsUser) -> Result<(), LocalError> {
     std::os::unix::fs::chown(path, Some(user.uid), Some(user.gid)).map_err(LocalError::io("chown", path))
 }
 
+/// Runs `work` with the rights on files of `user`, if servers run as another user than we: what that user put in the way of ours leads nowhere else.
+pub(crate) fn with_files_of<T>(user: Option<&OsUser>, work: impl FnOnce() -> T) -> T {
+    match user {
+        Some(user) => sys::with_files_of(user.uid, user.gid, work),
+        None => work(),
+    }
+}
+
 /// A command of PostgreSQL with a clean environment, run by `user`.
 pub(crate) fn command(program: &Path, user: Option<&OsUser>, cwd: &Path) -> Command {
     let mut command = Command::new(program);
@@ -121,8 +129,8 @@ pub(crate) fn spawn_postmaster(
     user: Option<&OsUser>,
     lifetime: Lifetime,
 ) -> Result<(Child, Launch), LocalError> {
-    let log_file =
-        File::options().create(true).append(true).open(log).map_err(LocalError::io("open", log))?;
+    let log_file = with_files_of(user, || File::options().create(true).append(true).open(log))
+        .map_err(LocalError::io("open", log))?;
     let log_begin_bytes = log_file.metadata().map_err(LocalError::io("open", log))?.len();
     let log_copy = log_file.try_clone().map_err(LocalError::io("open", log))?;
     let program = installation.program("postgres");

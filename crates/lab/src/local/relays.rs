@@ -3,6 +3,7 @@
 //! Each listens under a port of the cluster's own, next to the servers: `.s.PGSQL.PORT` in the folder of the sockets, or 127.0.0.1:PORT.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -54,8 +55,13 @@ impl Relays {
         self.dir.join(FILE)
     }
 
+    /// Only as far as the file is ours: another user's could name any path as the socket of a relay.
     pub(super) fn exist(&self) -> bool {
-        self.file().is_file()
+        let ours = rustix::process::geteuid().as_raw();
+        let is_ours = |path: &Path, is_kind: fn(&fs::Metadata) -> bool| {
+            fs::symlink_metadata(path).is_ok_and(|there| is_kind(&there) && there.uid() == ours)
+        };
+        is_ours(&self.dir, fs::Metadata::is_dir) && is_ours(&self.file(), fs::Metadata::is_file)
     }
 
     fn job(&self, program: Option<PathBuf>) -> Job {

@@ -143,9 +143,11 @@ impl Server {
         let conf = self.data_dir().join("postgresql.conf");
         let original = self.data_dir().join("postgresql.conf.initdb");
         if !original.exists() {
-            fs::copy(&conf, &original).map_err(LocalError::io("copy", &conf))?;
+            process::with_files_of(self.user(), || fs::copy(&conf, &original))
+                .map_err(LocalError::io("copy", &conf))?;
         }
-        let mut text = fs::read_to_string(&original).map_err(LocalError::io("read", &original))?;
+        let mut text = process::with_files_of(self.user(), || fs::read_to_string(&original))
+            .map_err(LocalError::io("read", &original))?;
         let ours = [
             ("port", self.port.to_string()),
             ("listen_addresses", if tcp { "127.0.0.1" } else { "" }.to_owned()),

@@ -93,10 +93,13 @@ impl LoadError {
             }
             LoadError::DamagedLedger { .. } | LoadError::ChangedTable { .. } => "start over with --restart".into(),
             LoadError::NotTrusted { object, owner } => format!(
-                "connect as {owner} (-U {owner}), give {object} to a role of yours (alter ... owner to), or choose another database; \
-                 {TRUSTED_WORDS}"
+                "connect as {0} (-U {0}), give {object} to a role of yours (alter ... owner to), or choose another database; \
+                 {TRUSTED_WORDS}",
+                engines::trust::role_word(owner)
             ),
-            LoadError::ForeignCode { owner, .. } => format!("drop it, or connect as {owner} (-U {owner})"),
+            LoadError::ForeignCode { owner, .. } => {
+                format!("drop it, or connect as {0} (-U {0})", engines::trust::role_word(owner))
+            }
             LoadError::MayAttach { table, owner, .. } => engines::trust::revoke(table, owner),
             LoadError::Attached { .. } => "drop it: it could change or refuse the rows that are loaded".into(),
             LoadError::NotATable { name, .. } => format!("drop or rename {name}, then load the dataset anew with --restart"),

@@ -20,8 +20,9 @@ pub(super) const SCHEMA_OF: &str = "from (select 'pg_catalog.pg_proc'::pg_catalo
      join pg_catalog.pg_namespace n on n.oid = o.s join pg_catalog.pg_roles r on r.oid = n.nspowner
      where e.extname in ('pg_stat_statements', 'pg_stat_kcache', 'pg_wait_sampling')";
 
-/// A lock that is not free within the session's limit leaves no error in the server's log.
-const BEGIN: &str = "begin; set local idle_in_transaction_session_timeout = 0; \
+/// A lock that is not free within the session's limit leaves no error in the server's log. Any role can make the texts of statements long: what takes longer
+/// than this would keep others from making schemas.
+const BEGIN: &str = "begin; set local idle_in_transaction_session_timeout = 0; set local statement_timeout = '1s'; \
     select pg_catalog.set_config('log_min_messages', 'fatal', true); lock table pg_catalog.pg_namespace in share mode";
 
 /// An object that is looked for again each time.

@@ -139,7 +139,7 @@ fn script(role: &Role, path: &str, commands: &[String]) -> String {
          create function pg_temp.pgfathom_plan(pg_catalog.int4) returns pg_catalog.int4 language plpgsql immutable as
            'begin return pg_temp.pgfathom_explains(); end';
          grant execute on function pg_temp.pgfathom_explains(), pg_temp.pgfathom_plan(pg_catalog.int4) to {name};
-         create temporary table pgfathom_plan (n pg_catalog.int4); insert into pg_temp.pgfathom_plan values (1);
+         create temporary table pgfathom_plan (n pg_catalog.int4) using heap; insert into pg_temp.pgfathom_plan values (1);
          alter table pg_temp.pgfathom_plan owner to {name};
          create index pgfathom_plan_index on pg_temp.pgfathom_plan (pg_temp.pgfathom_plan(n))",
         literal(&body)

@@ -122,15 +122,30 @@ const OF_ROLE: &str =
      or rolname = 'pg_database_owner'
      or oid = (select datdba from pg_catalog.pg_database where datname = current_database()))";
 
-/// Whether others than those may make, rename or drop objects in a schema: what they make there could be found in the place of what is meant.
+/// Whether others than those may make, rename or drop objects in a schema, or did: what they have there could be found in the place of what is meant.
 fn others_may_make(schema: &str) -> String {
+    let theirs = |class: &str, prefix: &str| {
+        format!(
+            " or exists (select from pg_catalog.{class} o where o.{prefix}namespace = {schema}.oid and o.{prefix}owner not in (select oid from of_role))"
+        )
+    };
+    let objects: String = [
+        ("pg_proc", "pro"),
+        ("pg_operator", "opr"),
+        ("pg_class", "rel"),
+        ("pg_type", "typ"),
+        ("pg_collation", "coll"),
+    ]
+    .iter()
+    .map(|(class, prefix)| theirs(class, prefix))
+    .collect();
     format!(
         "{schema}.nspowner not in (select oid from of_role) or exists (select from pg_catalog.aclexplode(coalesce({schema}.nspacl,
-              pg_catalog.acldefault('n', {schema}.nspowner))) a where a.privilege_type = 'CREATE' and a.grantee not in (select oid from of_role))"
+              pg_catalog.acldefault('n', {schema}.nspowner))) a where a.privilege_type = 'CREATE' and a.grantee not in (select oid from of_role)){objects}"
     )
 }
 
-/// The schemas in which role $3 finds names, if its sessions have not set others: without those in which others may make objects, unless the role's own
+/// The schemas in which role $3 finds names, if its sessions have not set others: without those in which others may make objects, or did, unless the role's own
 /// setting in this database names them.
 fn path() -> String {
     let settings = "pg_catalog.pg_db_role_setting s, pg_catalog.unnest(s.setconfig) c where c like 'search_path=%'
@@ -271,7 +286,7 @@ pub(super) fn schemas(
             }
             [] => {
                 return Err(format!(
-                    "table {name} is in no schema of its role's search_path in which only that role, the database's owner and superusers may make objects: ALTER ROLE ... SET \
+                    "table {name} is in no schema of its role's search_path in which only that role, the database's owner and superusers have objects and may make some: ALTER ROLE ... SET \
                         search_path, or REVOKE CREATE ON SCHEMA ... FROM PUBLIC"
                 ));
             }
