@@ -1,4 +1,4 @@
-//! Settings that are written behind those of the user, or that decide where a server is found: what a user says of them would be ignored, or would hide the
+//! Settings that are written behind those of the user, or that decide where a server is found: what a user sets would be ignored, or would hide the
 //! server from the program that starts it.
 
 use super::{LocalError, Topology};
@@ -25,10 +25,10 @@ pub(crate) fn check(topology: &Topology, settings: &[(String, String)]) -> Resul
                     _ => "use --sync of pgfathom up replicated, for example --sync \"ANY 1 (s1, s2)\"",
                 },
             ),
-            _ if LINK.iter().any(|known| is(known)) && has_standbys => {
+            _ if LINK.iter().any(is) && has_standbys => {
                 ("is set on each standby so that it follows its primary", "omit it")
             }
-            _ if PLACE.iter().any(|known| is(known)) => (
+            _ if PLACE.iter().any(is) => (
                 "cannot be set: it decides where the server is found",
                 "omit it; pgfathom up has --port, --socket-dir and --dir",
             ),
