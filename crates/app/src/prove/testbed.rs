@@ -120,8 +120,10 @@ impl Wanted {
         for (name, _) in settings {
             let is = |known: &str| name.eq_ignore_ascii_case(known);
             if is(COMMIT) && sets_commit {
-                return Err(Failure::usage(format!("--set {name}: --synchronous-commit sets it in each session"))
-                    .hint("omit one of both"));
+                return Err(Failure::usage(format!(
+                    "--set {name}: --synchronous-commit sets it in each session"
+                ))
+                .hint("omit one of both"));
             }
             if Pinned::All.settings().any(|(known, _)| is(known)) {
                 return Err(Failure::usage(format!(
