@@ -4,7 +4,6 @@
 use std::io;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use connect::ConnSpec;
 use connect::cluster_file::Role;
@@ -12,9 +11,6 @@ use connect::conninfo::Sources;
 use engines::cluster::{Cluster, ClusterError};
 use lab::throwaway::{Throwaway, ThrowawayCluster, installations};
 use testing::on_each;
-
-/// Connections so far, over all proxies: each takes the next server.
-static NEXT: AtomicUsize = AtomicUsize::new(0);
 
 fn socket(folder: &Path, port: u16) -> PathBuf {
     folder.join(format!(".s.PGSQL.{port}"))
@@ -33,8 +29,7 @@ fn proxy(folder: &Path, servers: &[&Throwaway]) -> ConnSpec {
         servers.iter().map(|server| socket(server.socket_dir(), server.port())).collect();
     let listener = UnixListener::bind(socket(folder, servers[0].port())).unwrap();
     std::thread::spawn(move || {
-        for client in listener.incoming().flatten() {
-            let target = &targets[NEXT.fetch_add(1, Ordering::Relaxed) % targets.len()];
+        for (client, target) in listener.incoming().flatten().zip(targets.iter().cycle()) {
             let Ok(server) = UnixStream::connect(target) else { continue };
             copy(client.try_clone().unwrap(), server.try_clone().unwrap());
             copy(server, client);
