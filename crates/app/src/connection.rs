@@ -129,7 +129,10 @@ impl Address {
     /// As [`Address::cluster`].
     pub(crate) fn cluster_within(&self, context: &Context, limit: Duration) -> Result<Cluster, Failure> {
         match self.cluster_of_file()? {
-            Some(cluster) => Ok(entered(cluster.following_primary(), context)),
+            Some(cluster) => {
+                cluster.check_distinct()?;
+                Ok(entered(cluster.following_primary().with_closed_nodes(), context))
+            }
             None => {
                 let cluster = discovered(&self.spec(context)?, context, limit)?;
                 for Absent { why, hint, .. } in &cluster.left_out {

@@ -5,6 +5,7 @@
 
 mod discover;
 mod error;
+mod identity;
 mod standing;
 mod survey;
 
@@ -49,6 +50,8 @@ pub struct ClusterNode {
     pub also: Vec<HostSpec>,
     /// Whether tables are created through it alone, whatever its role: a coordinator that also holds rows is a shard.
     pub is_coordinator: bool,
+    /// It holds rows, but its catalog has no tables of the cluster: no session of a client can enter there.
+    pub is_closed: bool,
 }
 
 impl ClusterNode {
@@ -72,6 +75,7 @@ impl ClusterNode {
             spec,
             also: Vec::new(),
             is_coordinator: role == Role::Coordinator,
+            is_closed: false,
         }
     }
 }

@@ -10,6 +10,7 @@ mod greenplum;
 mod mtm;
 mod multimaster;
 mod postgres;
+mod sets;
 mod shardman;
 mod ydb;
 mod yugabyte;
@@ -20,6 +21,7 @@ use std::ops::Deref;
 
 use crate::profile::{Case, Profile, Replication};
 
+pub(crate) use detect::native_sets;
 pub use detect::{Signs, is_spread, isolated, replications, signs};
 
 /// A kind of database. It derefs to its [`Profile`]: its abilities and promises.

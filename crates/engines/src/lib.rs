@@ -9,6 +9,7 @@ pub mod engine;
 pub mod hash;
 pub mod placement;
 pub mod profile;
+pub mod sets;
 pub mod trust;
 
 pub use cluster::{Absent, Cluster, ClusterError, ClusterNode, Survey};

@@ -12,7 +12,7 @@ mod own;
 mod promise;
 
 pub use commit::{Commit, CommitCost, Protocol, Trips};
-pub use discovery::{Catalog, Discovery, Kind, Oracle, Replication};
+pub use discovery::{Catalog, Discovery, Kind, Oracle, Replication, Sets};
 pub use expectation::{Case, Expectation, Levels, Reasons, Statements};
 pub use layout::{
     Arrival, Conflicts, Copies, Ddl, EntryPoints, KeyedTrips, Layout, LoadPath, NodeLinks,

@@ -4,6 +4,7 @@
 
 mod recorded;
 
+mod entry;
 mod fuzz_corpus;
 mod hash;
 mod manual;

@@ -62,6 +62,9 @@ fn the_questions_of_the_profiles_are_sql_and_their_answers_are_understood() {
             (citus.engine, citus.nodes[0].role, citus.nodes[1].role),
             (engine("citus"), Role::Coordinator, Role::Shard)
         );
+        let closed: Vec<bool> = citus.nodes.iter().map(|node| node.is_closed).collect();
+        assert_eq!(closed, [false, false, true]);
+        assert_eq!(citus.nodes[2].role, Role::Worker);
         let placement = read(&citus, "usertable").unwrap();
         assert_eq!((placement.leaves().len(), placement.leaves()[0].node), (8, 1));
         test(&citus, &placement, &keys);

@@ -3,6 +3,7 @@
 mod cluster;
 mod distance;
 mod error;
+mod fixed;
 pub(crate) mod folder;
 mod http;
 mod installation;

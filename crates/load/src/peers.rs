@@ -18,6 +18,7 @@ use crate::options::{Stop, StopLevel};
 use crate::progress::LoadEvent;
 use crate::shape::Shape;
 use engines::profile::{REPLICATING_EXTENSIONS, Replication};
+use engines::sets::{self, Sent, Unsent};
 use engines::{Cluster, directions};
 
 /// How long nodes are waited for that lag behind what others wrote before the table was published.
@@ -129,7 +130,11 @@ pub(crate) fn publish(fill: &mut Fill<'_>, reporter: &mut Reporter<'_>) -> Resul
             return Ok(false);
         }
     }
-    let faults = if published == 0 { Vec::new() } else { await_directions(members, stop)? };
+    let mut faults = if published == 0 { Vec::new() } else { await_directions(members, stop)? };
+    if let (Some(dataset), true) = (fill.datasets.first(), published > 0 && faults.is_empty()) {
+        let tables = sent(&dataset.schema_name, content.tables(), dataset.partitions);
+        faults = unsent(members, &tables)?;
+    }
     let message = match published {
         0 => "no node subscribes to a publication of another node: the table is not replicated".to_owned(),
         _ if !faults.is_empty() => format!(
@@ -169,6 +174,27 @@ fn await_directions(members: &mut [NodeSession], stop: &Stop) -> Result<Vec<Stri
         }
         std::thread::sleep(CATCH_UP_LOOK);
     }
+}
+
+/// The tables that do not reach a node although a subscription leads there, in words.
+fn unsent(members: &mut [NodeSession], tables: &[Sent]) -> Result<Vec<String>, LoadError> {
+    let found = sets::of_clients(members.iter_mut().map(|member| &mut *member.control), tables);
+    let found = found.map_err(|source| LoadError::sql("reading which tables are replicated", source))?;
+    let name = |node: usize| &members[node].name;
+    let words = |Unsent { follower, source, table, why }: Unsent| {
+        format!("{} does not get what {} writes to {table} ({why})", name(follower), name(source))
+    };
+    Ok(found.into_iter().map(words).collect())
+}
+
+/// The tables with rows, as catalogs of replication have them.
+pub(crate) fn sent(schema: &str, tables: &[Table], partitions: u32) -> Vec<Sent> {
+    let of_table = |table: &Table| {
+        let (schema, root) = (schema.to_owned(), table.name.to_owned());
+        let leaf = move |table: String| Sent { schema: schema.clone(), table, root: root.clone() };
+        table.leaf_names(partitions).into_iter().map(leaf).collect::<Vec<_>>()
+    };
+    tables.iter().flat_map(of_table).collect()
 }
 
 /// The tables in words.

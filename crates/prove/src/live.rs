@@ -267,7 +267,7 @@ fn under_faults<T: Send>(
         site.settle();
     }
     let names = servers::names(site);
-    let first_primary = site.primary();
+    let (first_primary, others) = (site.primary(), servers::others(site));
     let (tally, registry) = (Tally::default(), Registry::default());
     let begin = Instant::now();
     options.events.note(LoggedEvent::Load { at_ns: monotonic_ns() });
@@ -310,7 +310,7 @@ fn under_faults<T: Send>(
         (results, happened, periods, names)
     });
     let incarnations = registry.into_incarnations();
-    let observed = Observed { incarnations, periods, names, first_primary, ..Observed::default() };
+    let observed = Observed { incarnations, periods, names, first_primary, others, ..Observed::default() };
     Ran { parts, happened, failures: tally.into_failures(), observed }
 }
 
@@ -340,6 +340,7 @@ fn after_all(
     // A cluster manager may have promoted another node since the site was last looked at.
     let primary = site.follow_primary().then(|| site.primary());
     observed.meet_last(&mut client, primary);
+    observed.meet_others(site);
     Ok(client)
 }
 

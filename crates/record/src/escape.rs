@@ -45,7 +45,7 @@ pub fn one_line(text: &str, most: usize) -> String {
     }
 }
 
-/// For terminals: ASCII without control characters, in one line.
+/// For terminals: ASCII without control characters, in one line. Letters of other scripts stay, because names are written with them.
 pub fn ascii(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -55,6 +55,7 @@ pub fn ascii(text: &str) -> String {
             '…' => out.push_str("..."),
             '×' => out.push('x'),
             plain if plain.is_ascii() && !plain.is_ascii_control() => out.push(plain),
+            letter if letter.is_alphanumeric() => out.push(letter),
             '\n' | '\t' => out.push(' '),
             _ => out.push('?'),
         }
@@ -94,6 +95,7 @@ mod tests {
         assert_eq!(one_line("select\n  1", 20), "select 1");
         assert_eq!(one_line("sélect 1", 3), "sél…");
         assert_eq!(ascii(&one_line("a b c d", 3)), "a b...");
+        assert_eq!(ascii("w-é, узел 1, ノード \u{1f4a9}"), "w-é, узел 1, ノード ?");
         assert_eq!(ascii("12 µs – \u{1b}[31m\u{7f}\u{9b}2J"), "12 us - ?[31m??2J");
     }
 }

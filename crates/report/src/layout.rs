@@ -15,9 +15,11 @@ pub(crate) fn push(out: &mut String, line: &str) {
 pub(crate) fn fold(out: &mut String, label: &str, text: &str) {
     let mut line = label.to_string();
     for word in text.split_whitespace() {
-        if line.trim_end().len() + 1 + word.len() > WIDTH && line.trim_end().len() > label.len() {
+        if line.trim_end().chars().count() + 1 + word.chars().count() > WIDTH
+            && line.trim_end().len() > label.len()
+        {
             push(out, &line);
-            line = " ".repeat(label.len());
+            line = " ".repeat(label.chars().count());
         }
         line.push_str(word);
         line.push(' ');

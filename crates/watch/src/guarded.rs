@@ -8,7 +8,7 @@ use std::path::Path;
 /// A regular file for reading.
 ///
 /// # Errors
-/// The system's, and for whatever else has that name: a pipe would block whoever opens it, a device may have no end.
+/// The system's, and for whatever else has that name: a pipe would block the process that opens it, a device may have no end.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
     match file.metadata()?.is_file() {

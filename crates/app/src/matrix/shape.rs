@@ -78,7 +78,15 @@ impl Shape {
         let alone = Homes::new(owners.clone(), vec![0], 1);
         let has_rows = |node: usize| alone.as_ref().is_some_and(|homes| rows.has_rows(homes, node as u16));
         let columns: Vec<usize> = (0..cluster.nodes.len()).filter(|node| has_rows(*node)).collect();
-        let entries = (0..cluster.nodes.len()).filter(|node| cluster.nodes[*node].role != Role::Standby);
+        let takes_sessions = |node: &usize| {
+            let node = &cluster.nodes[*node];
+            node.role != Role::Standby && !node.is_closed
+        };
+        for node in cluster.nodes.iter().filter(|node| node.is_closed) {
+            let why = "its catalog does not have the tables of the cluster";
+            self.notes.push(format!("no session can enter at {}: {why}; it has no row", node.name));
+        }
+        let entries = (0..cluster.nodes.len()).filter(takes_sessions);
         for node in cluster.data_nodes().filter(|node| !columns.contains(node)) {
             self.notes
                 .push(format!("{} owns no row of this dataset: it has no column", cluster.nodes[node].name));

@@ -264,7 +264,7 @@ impl Plan {
             }
             Local::All => return suite::chapters(self.time, newest()?.version.major),
         };
-        let wanted = settings.iter().fold(wanted, |wanted, (name, value)| wanted.with(name, value));
+        let wanted = wanted.with_users(settings, self.synchronous_commit.is_some())?;
         Ok(vec![Chapter { source: Source::Made(wanted), trials: Vec::new() }])
     }
 

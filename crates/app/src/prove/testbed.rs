@@ -8,7 +8,7 @@ use ::prove::fault::{Disk, Fault, Journal, Node, Plan, Site, disk};
 use ::prove::live::claim::Claim;
 use connect::cluster_file::ClusterFile;
 use connect::cluster_file::Role;
-use connect::conninfo::SessionAttrs;
+use connect::conninfo::{Pinned, SessionAttrs};
 use engines::profile::NodeLinks;
 use engines::{Cluster, Engine};
 use lab::local::{self, Installation, Instance, NodeWays, Replication, SyncStandbys, Topology};
@@ -16,6 +16,8 @@ use lab::throwaway::{Options, Throwaway, ThrowawayCluster};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// How far a commit waits.
+const COMMIT: &str = "synchronous_commit";
 /// Nodes of a sharded or multimaster cluster that is made.
 const NODES: u32 = 2;
 /// Partitions: our tables have their own.
@@ -106,6 +108,31 @@ impl Wanted {
     pub(super) fn with(mut self, name: &str, value: &str) -> Wanted {
         self.settings.push((name.to_owned(), value.to_owned()));
         self
+    }
+
+    /// With the settings of the user. One that the cluster or each session sets itself is refused: it would be ignored.
+    pub(super) fn with_users(
+        self,
+        settings: &[(String, String)],
+        sets_commit: bool,
+    ) -> Result<Wanted, Failure> {
+        self.topology.check_settings(settings)?;
+        for (name, _) in settings {
+            let is = |known: &str| name.eq_ignore_ascii_case(known);
+            if is(COMMIT) && sets_commit {
+                return Err(Failure::usage(format!(
+                    "--set {name}: --synchronous-commit sets it in each session"
+                ))
+                .hint("omit one of both"));
+            }
+            if Pinned::All.settings().any(|(known, _)| is(known)) {
+                return Err(Failure::usage(format!(
+                    "--set {name}: each session of a proof sets it itself, so the setting would be ignored"
+                ))
+                .hint("omit it; for the level of isolation use --isolation"));
+            }
+        }
+        Ok(settings.iter().fold(self, |wanted, (name, value)| wanted.with(name, value)))
     }
 
     /// Durability is what is proved: unlike other throwaway clusters, this one is as careful as PostgreSQL is by itself.

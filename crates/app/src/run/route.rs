@@ -154,6 +154,7 @@ impl Route {
                 node_named(&cluster, "--connect", name)?;
             }
         }
+        self.check_closed(&cluster, context)?;
         if let Some(name) = &self.data {
             let node = node_named(&cluster, "--data", name)?;
             if self.connect == Some(Way::Owner) {
@@ -172,6 +173,30 @@ impl Route {
         let spec = cluster.nodes[first].spec.clone();
         self.cluster = Some(cluster);
         Ok(spec)
+    }
+
+    /// Refuses to enter at the owners of rows where one of them is closed to clients, and reports the nodes that are left out otherwise.
+    fn check_closed(&self, cluster: &Cluster, context: &Context) -> Result<(), Failure> {
+        let is_closed = |node: &usize| cluster.nodes[*node].is_closed;
+        let closed: Vec<&str> =
+            cluster.data_nodes().filter(is_closed).map(|node| cluster.nodes[node].name.as_str()).collect();
+        match (&self.connect, closed.as_slice()) {
+            (_, []) => Ok(()),
+            (Some(Way::Nodes(names)), closed) => {
+                match names.iter().find(|name| closed.contains(&name.as_str())) {
+                    Some(name) => Err(self::closed(cluster, "--connect", name)),
+                    None => Ok(()),
+                }
+            }
+            (Some(Way::Owner), [first, ..]) => Err(self::closed(cluster, "--connect owner", first)),
+            (None | Some(Way::Each | Way::Random), names) => {
+                context.terminal.say(&format!(
+                    "no sessions enter at {}: its catalog does not have the tables of the cluster",
+                    names.join(", ")
+                ));
+                Ok(())
+            }
+        }
     }
 
     /// The cluster, if the target is a worker of one: its ledger is on the coordinator, and sessions enter at the worker all the same, as if
@@ -200,7 +225,8 @@ impl Route {
 
     /// The nodes where sessions enter, by turns or by chance.
     fn entries(&self, cluster: &Cluster) -> Vec<u16> {
-        let all = || (0..cluster.nodes.len()).map(|node| node as u16).collect();
+        let is_open = |node: &usize| !cluster.nodes[*node].is_closed;
+        let all = || (0..cluster.nodes.len()).filter(is_open).map(|node| node as u16).collect();
         match &self.connect {
             None | Some(Way::Each | Way::Random) => all(),
             Some(Way::Owner) => cluster.data_nodes().map(|node| node as u16).collect(),
@@ -338,6 +364,16 @@ impl Route {
     }
 }
 
+/// That no session can enter at a node.
+pub(crate) fn closed(cluster: &Cluster, flag: &str, name: &str) -> Failure {
+    let is_open = |node: &usize| !cluster.nodes[*node].is_closed;
+    let open = (0..cluster.nodes.len()).filter(is_open);
+    Failure::usage(format!(
+        "{flag}: no session can enter at {name}: its catalog does not have the tables of the cluster"
+    ))
+    .hint(format!("sessions can enter at {}", names_of(cluster, open)))
+}
+
 /// A value of a flag as a shell takes it for one word.
 fn as_typed(value: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "-_.,:/@".contains(c);
@@ -400,6 +436,17 @@ mod tests {
         assert_eq!(sessions("owner", &replicated), [6, 0, 0]);
         assert_eq!(sessions("random", &replicated).iter().sum::<u64>(), 6);
         assert_eq!(Route::default().connects(6, 1).nodes(), 0);
+    }
+
+    #[test]
+    fn no_session_enters_at_a_node_without_the_tables() {
+        let mut route = route("each", &[Role::Coordinator, Role::Shard, Role::Worker]);
+        if let Some(cluster) = &mut route.cluster {
+            cluster.nodes[2].is_closed = true;
+        }
+        assert_eq!(route.connects(6, 1).sessions(), [3, 3, 0]);
+        let refused = closed(route.cluster().unwrap(), "--connect", "n3").render(false);
+        assert!(refused.contains("n3: its catalog") && refused.contains("enter at n1,n2"), "{refused}");
     }
 
     #[test]

@@ -369,6 +369,9 @@ impl ConnectError {
         let has_text = |words: &str| error.message.contains(words);
         let user = &self.requested.user;
         Some(match error.sqlstate.as_str() {
+            "55P02" if has_text("after connection start") => {
+                "a pooler in between does not pass on settings with which a session must begin: connect to the node itself".to_owned()
+            }
             "28P01" => match &self.requested.password_from {
                 PasswordFrom::File(path) => {
                     format!("the password came from {}: check its line for {user}", path.display())

@@ -1,5 +1,6 @@
 //! The nodes of a cluster from the catalog of one of them.
 
+use super::identity::{self, identity};
 use super::{Absent, Cluster, ClusterError, ClusterNode, Role};
 use crate::catalog::{self, TextRow};
 use crate::engine::{Engine, Signs, signs};
@@ -37,11 +38,12 @@ const FDW_SERVERS: &str = concat!(
     order by s.srvname"
 );
 
-/// Identifies a database, whatever name it was reached by. A standby has its primary's system identifier, so the address counts too.
-const IDENTITY: &str = "
-    select (select system_identifier from pg_catalog.pg_control_system())::text, \
-           coalesce(pg_catalog.inet_server_addr()::text, ''), pg_catalog.current_setting('port'), \
-           pg_catalog.current_database()::text";
+/// Whether a partition is a table of this server, beside one that is a foreign table.
+const HELD: &str = "
+    select exists (select 1 from pg_catalog.pg_inherits i join pg_catalog.pg_class c on c.oid = i.inhrelid \
+                   where c.relispartition and c.relkind = 'r' \
+                     and i.inhparent in (select j.inhparent from pg_catalog.pg_inherits j \
+                                         join pg_catalog.pg_foreign_table f on f.ftrelid = j.inhrelid))";
 
 /// How to handle a node of the catalog that does not answer.
 pub(super) enum Reach<'a> {
@@ -103,6 +105,15 @@ pub(super) fn discover(
     here: ConnSpec,
     reach: &mut Reach<'_>,
 ) -> Result<Cluster, ClusterError> {
+    let cluster = by_catalog(control, here.clone(), reach)?;
+    if cluster.needs_one_entry() && identity::is_balanced(control, &here) {
+        let error = ClusterError::Balanced { address: here.describe() };
+        reach.note(&cluster.nodes[0].name, error)?;
+    }
+    Ok(cluster)
+}
+
+fn by_catalog(control: &mut Control, here: ConnSpec, reach: &mut Reach<'_>) -> Result<Cluster, ClusterError> {
     let found = detect(control)?;
     let owns_catalog = |sign: &Signs| sign.replication.is_none();
     if let Some(Signs { engine, .. }) = found.iter().find(|sign| owns_catalog(sign)) {
@@ -282,7 +293,8 @@ fn catalogued(
             return Err(ClusterError::TwoOfOneName(name));
         }
         let is_coordinator = listing.coordinator.is_some() && row.get(0) == listing.coordinator;
-        cluster.nodes.push(ClusterNode { is_coordinator, ..ClusterNode::new(name, role, spec) });
+        let is_closed = row.is_true(10);
+        cluster.nodes.push(ClusterNode { is_coordinator, is_closed, ..ClusterNode::new(name, role, spec) });
     }
     // A catalog that does not name the queried node, or does not list it.
     let itself = itself.or_else(|| {
@@ -290,6 +302,11 @@ fn catalogued(
         cluster.nodes.iter().position(|node| {
             node.spec.hosts.first().is_some_and(|host| host.host == at.host && host.port == at.port)
         })
+    });
+    let itself = itself.or_else(|| {
+        // Under another address than the catalog has: behind a proxy, or by another name of its host.
+        let own = identity(control).ok().flatten().filter(|_| listing.reach_nodes)?;
+        cluster.nodes.iter().position(|node| identity::at(&node.spec).as_ref() == Some(&own))
     });
     match itself {
         Some(index) => cluster.nodes[..=index].rotate_right(1),
@@ -343,7 +360,8 @@ fn fdw_sharded(
     }
     let mut cluster =
         Cluster { engine: Engine::FOREIGN_PARTITIONS, nodes, partitions: None, left_out: vec![] };
-    let mut identities = vec![(0, identity(control)?)];
+    let own = identity(control)?;
+    let mut identities = vec![(0, own.clone())];
     let mut own_name = None;
     let mut doubles = vec![];
     for index in 1..cluster.nodes.len() {
@@ -365,17 +383,14 @@ fn fdw_sharded(
                 engine: Some(Engine::FOREIGN_PARTITIONS),
                 source,
             })?;
-            own_name = theirs.iter().filter(|row| is_node(row)).find_map(|row| {
-                let port = row.get(2).and_then(|port| port.parse().ok()).unwrap_or(PORT_DEFAULT);
-                let at = cluster.node_at(index, row.get(1), port, row.get(3).unwrap_or(&here.dbname))?;
-                (at == 0).then(|| row.get(0).unwrap_or_default().to_owned())
-            });
+            own_name = name_of_entry(&cluster, index, &theirs, own.as_ref());
         }
     }
     match own_name.filter(|name| cluster.node(name).is_none()) {
         Some(name) => cluster.nodes[0].name = name,
-        // No node points back: the entry holds no partition that others need.
-        None => cluster.nodes[0].role = Role::Coordinator,
+        // No node points back: the entry holds no partition that others need, unless it is known to them by an address that does not answer here.
+        None if !holds_partitions(control)? => cluster.nodes[0].role = Role::Coordinator,
+        None => {}
     }
     for index in doubles.into_iter().rev() {
         cluster.nodes.remove(index);
@@ -383,14 +398,39 @@ fn fdw_sharded(
     Ok(cluster)
 }
 
-/// Who a server is; see [`IDENTITY`].
-pub(super) fn identity(control: &mut Control) -> Result<Option<TextRow>, ClusterError> {
-    let rows = catalog::rows(&mut **control, IDENTITY).map_err(|source| ClusterError::Sql {
-        what: "read the identity of a node".to_owned(),
+/// What a node calls the entry: the server at the address of the entry, or, where that is another one (a pooler, a proxy, another name of the host), the
+/// server that is the entry.
+fn name_of_entry(
+    cluster: &Cluster,
+    index: usize,
+    theirs: &[TextRow],
+    own: Option<&TextRow>,
+) -> Option<String> {
+    let (here, there) = (&cluster.nodes[0].spec, &cluster.nodes[index].spec);
+    let mut unknown = Vec::new();
+    for row in theirs.iter().filter(|row| is_node(row)) {
+        let port = row.get(2).and_then(|port| port.parse().ok()).unwrap_or(PORT_DEFAULT);
+        match cluster.node_at(index, row.get(1), port, row.get(3).unwrap_or(&here.dbname)) {
+            Some(0) => return row.get(0).map(str::to_owned),
+            Some(_) => {}
+            None => unknown.push(row),
+        }
+    }
+    unknown.into_iter().find_map(|row| {
+        let spec = beside(there, row.get(1), row.get(2), row.get(3)).ok()?;
+        let is_it = own.is_some() && identity::at(&spec).as_ref() == own;
+        is_it.then(|| row.get(0).unwrap_or_default().to_owned())
+    })
+}
+
+/// Whether a server has partitions of tables of which others are foreign tables.
+fn holds_partitions(control: &mut Control) -> Result<bool, ClusterError> {
+    let rows = catalog::rows(&mut **control, HELD).map_err(|source| ClusterError::Sql {
+        what: "look for partitions of its own".to_owned(),
         engine: Some(Engine::FOREIGN_PARTITIONS),
         source,
     })?;
-    Ok(rows.into_iter().next())
+    Ok(rows.first().is_some_and(|row| row.is_true(0)))
 }
 
 /// The connection to a server as the node `here` names it, with our own role and password.

@@ -56,6 +56,12 @@ pub enum ClusterError {
         /// The other.
         second: String,
     },
+    /// An address behind which several servers answer.
+    #[error("the address of {address} leads to several servers: two connections to it reached two of them")]
+    Balanced {
+        /// The connection in words.
+        address: String,
+    },
     /// A node of the cluster file belongs to another cluster than the first one.
     #[error(
         "the nodes {first:?} and {node:?} of the cluster file belong to two clusters: the catalog of {first:?} names {}, that of {node:?} names {}",
@@ -187,6 +193,9 @@ impl ClusterError {
             ClusterError::SameNode { .. } => {
                 Some("name each node once in a cluster file (--cluster): correct the connection of one [[node]], or remove it".to_owned())
             }
+            ClusterError::Balanced { .. } => Some(
+                "name one node at its own address, or all nodes in a cluster file (--cluster), each at its own: rows and ledgers belong to nodes".to_owned(),
+            ),
             ClusterError::OtherCluster { .. } => Some("correct the connection of one [[node]] in the cluster file, or remove it".to_owned()),
             ClusterError::NotTheEngine { .. } => Some(
                 "name the database that is (dbname in each connection, or -d), or write engine = \"postgres\" for servers that do not work together".to_owned(),

@@ -1,7 +1,7 @@
 //! How a server stands to the engines: which one its database belongs to, and whether it belongs to the one that was named.
 
 use super::discover::{self, Reach};
-use super::survey::PROBE_TIMEOUT;
+use super::identity::PROBE_TIMEOUT;
 use super::{Cluster, ClusterError};
 use crate::catalog::{self, TextRow};
 use crate::engine::{Engine, Signs, replications, signs};

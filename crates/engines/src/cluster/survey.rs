@@ -6,6 +6,7 @@
 //! primary knows the addresses of its standbys but not their ports, so the primary's own port is tried there.
 
 use super::discover::{self, Reach};
+use super::identity::PROBE_TIMEOUT;
 use super::{Cluster, ClusterError, ClusterNode, Role};
 use crate::catalog::{self, TextRow};
 use crate::profile::Layout;
@@ -14,8 +15,6 @@ use connect::conninfo::{Host, HostSpec, SessionAttrs};
 use connect::control::{self, Control};
 use std::time::Duration;
 
-/// The default time limit for the answer of a node.
-pub(super) const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 /// The hint for a server that is in no catalog.
 const NAME_HINT: &str =
     "name every server yourself: -h HOST1,HOST2 -p PORT1,PORT2, or --cluster FILE as pgfathom up writes it";

@@ -15,13 +15,16 @@ const NODES: &str = "\
            case when n.shouldhaveshards and (n.hasmetadata or n.groupid = 0) then 'shard' \
                 when n.groupid = 0 then 'coordinator' else 'worker' end, \
            (n.groupid = (select l.groupid from pg_catalog.pg_dist_local_group l))::text, \
-           case when not n.isactive then 'inactive' end \
+           case when not n.isactive then 'inactive' end, null, null, (n.groupid <> 0 and not n.hasmetadata)::text \
     from pg_catalog.pg_dist_node n where n.noderole = 'primary' \
     union all select '0', 'coordinator', null, null, null, \
            case when exists (select 1 from pg_catalog.pg_dist_node) then 'coordinator' else 'shard' end, \
-           (l.groupid = 0)::text, null \
+           (l.groupid = 0)::text, null, null, null, 'false' \
     from pg_catalog.pg_dist_local_group l where not exists (select 1 from pg_catalog.pg_dist_node where groupid = 0) \
     order by 1";
+
+/// A worker without metadata has no node and no distributed table in its catalog.
+const BLIND: &str = "select not exists (select 1 from pg_catalog.pg_dist_node)";
 
 /// `h`: by hash. `n`: a reference table (kept by two-phase commit, `t`) or a table of one node.
 const TABLE: &str = "\
@@ -108,6 +111,7 @@ pub(super) static PROFILE: Profile = Profile {
         nodes: NODES,
         coordinator: Some("0"),
         reach_nodes: true,
+        is_blind: Some(BLIND),
         table: TABLE,
         leaves: LEAVES,
         places: Some(PLACES),

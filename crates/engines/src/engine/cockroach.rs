@@ -43,6 +43,7 @@ pub(super) static PROFILE: Profile = Profile {
         "pg_catalog.version() like 'CockroachDB %'",
         nodes: NODES,
         coordinator: None,
+        is_blind: None,
         reach_nodes: true,
         table: TABLE,
         leaves: LEAVES,

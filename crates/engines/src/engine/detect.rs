@@ -1,7 +1,7 @@
 //! Recognises an engine by its catalog, without trusting objects that any role could have created.
 
 use super::Engine;
-use crate::profile::{Discovery, Layout, Own, Replication};
+use crate::profile::{Discovery, Layout, Own, Replication, Sets};
 
 /// SQL: whether an extension has the relations and functions of these names in this schema, and no other role has put others of these names beside
 /// them, or could do so: the schema is a superuser's, and no other role may create in it or rename it. Names alone prove nothing: a role that may create a
@@ -83,6 +83,11 @@ pub fn replications<E>(
         }
     }
     Ok(found)
+}
+
+/// The sets of PostgreSQL's own replication, which every server knows.
+pub(crate) fn native_sets() -> &'static Sets {
+    &super::sets::NATIVE
 }
 
 /// Whether this server belongs to an engine that spreads the rows of a table over its nodes by itself.

@@ -46,6 +46,7 @@ pub(super) static PROFILE: Profile = Profile {
                        where n.nspname = 'pg_catalog' and c.relname = 'gp_segment_configuration')",
         nodes: NODES,
         coordinator: None,
+        is_blind: None,
         reach_nodes: false,
         table: TABLE,
         leaves: LEAVES,

@@ -48,6 +48,7 @@ const REPLICATIONS: [Replication; 1] = [Replication {
     nodes: NODES,
     own: &OWN,
     subscriptions: Some(SUBSCRIPTIONS),
+    sets: None,
     add_table: None,
     remove_table: None,
     local_writes: None,

@@ -2,6 +2,7 @@
 //! later), pgactive and pglogical were tried live; Spock is written from its sources.
 
 use super::detect::extension_has;
+use super::sets::{self, PGLOGICAL_SETS, SPOCK_SETS};
 use crate::profile::short::{A, F};
 use crate::profile::{
     Arrangement, Arrival, Case, Commit, Conflicts, Copies, Ddl, Discovery, EntryPoints, Expectation,
@@ -87,10 +88,12 @@ const SPOCK_REMOVE_TABLE: &str = "\
     select spock.repset_remove_table(r.set_name, s.set_reloid) \
     from spock.replication_set_table s join spock.replication_set r using (set_id) where s.set_reloid::oid = {table}";
 
-/// `node_status` r is ready, and k is a node that was taken out of the group.
+/// `node_status` r is ready, and k is a node that was taken out of the group. A node has an identity of its own in the group, which is not the system
+/// identifier of its server.
 const PGACTIVE: &str = "\
     select n.node_sysid::text, n.node_name::text, null, null, null, 'peer', \
-           (n.node_sysid = (select system_identifier from pg_catalog.pg_control_system())::text)::text, \
+           ((n.node_sysid, n.node_timeline, n.node_dboid) = \
+            (select i.sysid, i.timeline, i.dboid from pgactive.pgactive_get_local_nodeid() i))::text, \
            case when n.node_status <> 'r' then 'in status ' || n.node_status::text end, n.node_dsn \
     from pgactive.pgactive_nodes n where n.node_status <> 'k' order by n.node_name";
 
@@ -120,6 +123,7 @@ const REPLICATIONS: [Replication; 4] = [
             ..Own::NOTHING
         },
         subscriptions: Some(PGLOGICAL_SUBSCRIPTIONS),
+        sets: Some(&PGLOGICAL_SETS),
         add_table: Some(PGLOGICAL_ADD_TABLE),
         remove_table: Some(PGLOGICAL_REMOVE_TABLE),
         local_writes: None,
@@ -142,6 +146,7 @@ const REPLICATIONS: [Replication; 4] = [
             ..Own::NOTHING
         },
         subscriptions: Some(SPOCK_SUBSCRIPTIONS),
+        sets: Some(&SPOCK_SETS),
         add_table: Some(SPOCK_ADD_TABLE),
         remove_table: Some(SPOCK_REMOVE_TABLE),
         local_writes: None,
@@ -164,6 +169,7 @@ const REPLICATIONS: [Replication; 4] = [
             ..Own::NOTHING
         },
         subscriptions: Some(PGACTIVE_SUBSCRIPTIONS),
+        sets: None,
         add_table: None,
         remove_table: None,
         local_writes: Some(("pgactive.do_not_replicate", "on")),
@@ -182,6 +188,7 @@ const REPLICATIONS: [Replication; 4] = [
         nodes: NATIVE,
         own: &Own::NOTHING,
         subscriptions: None,
+        sets: Some(&sets::NATIVE),
         add_table: None,
         remove_table: None,
         local_writes: None,

@@ -73,6 +73,7 @@ pub(super) static PROFILE: Profile = Profile {
         ),
         nodes: NODES,
         coordinator: None,
+        is_blind: None,
         reach_nodes: true,
         table: TABLE,
         leaves: LEAVES,

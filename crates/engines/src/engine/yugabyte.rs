@@ -48,6 +48,7 @@ pub(super) static PROFILE: Profile = Profile {
                        where n.nspname = 'pg_catalog' and p.proname = 'yb_servers')",
         nodes: NODES,
         coordinator: None,
+        is_blind: None,
         reach_nodes: true,
         table: TABLE,
         leaves: LEAVES,

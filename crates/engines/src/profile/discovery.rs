@@ -32,6 +32,8 @@ pub struct Replication {
     /// SQL: its subscriptions, if they are not in PostgreSQL's catalog: `subscription`, as booleans `enabled` and `running`, the `slot` on the
     /// node that is followed, and that node as `source`: its key in `nodes`.
     pub subscriptions: Option<&'static str>,
+    /// Which tables a subscription brings, where it names sets of them.
+    pub sets: Option<&'static Sets>,
     /// SQL that replicates a table whose rows every node has already, unless it is replicated, where that is not done by publications. Placeholder:
     /// `{table}`, an expression for its oid.
     pub add_table: Option<&'static str>,
@@ -44,6 +46,19 @@ pub struct Replication {
     pub needs_key: bool,
     /// What becomes of two nodes' writes of one row, where that differs from the profile's expectation.
     pub conflicts: Option<&'static str>,
+}
+
+/// The sets of tables that a node sends, and those that another one subscribes to.
+#[derive(Clone, Copy, Debug)]
+pub struct Sets {
+    /// What a set is called.
+    pub word: &'static str,
+    /// SQL for the node that follows: the name of a subscription, and a set that it names.
+    pub subscribed: &'static str,
+    /// SQL for the node that is followed: a set, schema and name of a table in it, and in words what of the table is not sent (NULL: all of it is).
+    pub sent: &'static str,
+    /// SQL for the node that follows, if it keeps a list of what it takes: the name of a subscription, schema and name of a table.
+    pub taken: Option<&'static str>,
 }
 
 impl Replication {
@@ -64,12 +79,15 @@ pub struct Catalog {
     /// extension, and what is in `pg_catalog`.
     pub sign: &'static str,
     /// One row per node: key (what leaves refer to), name, host, port, database (NULL: the same), role, whether it is the node that was queried,
-    /// state (NULL: it works), connection string (instead of host and port), the role that chose the address if this session does not trust it.
+    /// state (NULL: it works), connection string (instead of host and port), the role that chose the address if this session does not trust it, whether no
+    /// client can enter there. The last three may be left out.
     pub nodes: &'static str,
     /// The key of the node through which tables are created, if only one can do that.
     pub coordinator: Option<&'static str>,
     /// Whether discovery connects to each node. False if nodes take no ordinary sessions.
     pub reach_nodes: bool,
+    /// SQL for a node of a cluster file that is not its coordinator, where some nodes know nothing of the tables: a boolean, whether it is one of them.
+    pub is_blind: Option<&'static str>,
     /// One row per key column: kind, column, type, hash function or operator class, whether its collation is deterministic, two numbers.
     /// The kind is one of [`Kind::NAMES`], anything else is the reason why only the server can route. Without rows there is no such table.
     pub table: &'static str,

@@ -14,7 +14,9 @@ create function pg_catalog.get_shard_id_for_distribution_column(regclass, anyele
 insert into pg_dist_local_group values (0);
 insert into pg_dist_node values (1, 0, '{host}', {port}, 'default', true, true, 'primary', 'default', true, false),
     (2, 1, '{host}/', {port}, 'default', true, true, 'primary', 'other', true, true),
-    (3, 1, 'nowhere', 1, 'default', true, true, 'secondary', 'default', true, true);
+    (3, 1, 'nowhere', 1, 'default', true, true, 'secondary', 'default', true, true),
+    -- A worker without metadata.
+    (4, 2, '{host}//', {port}, 'default', false, true, 'primary', 'default', true, true);
 create table usertable (ycsb_key varchar(64) primary key);
 create table countries (id int);
 insert into pg_dist_partition values ('usertable', 'h', 'ycsb_key', 1, 's', false), ('countries', 'n', null, 2, 't', false);

@@ -2,6 +2,8 @@
 insert into pg_extension (oid, extname, extowner, extnamespace, extrelocatable, extversion) values (90001, 'pgactive', 10, 11, false, '2.1');
 create schema pgactive;
 create table pgactive.pgactive_nodes (node_sysid text, node_timeline oid, node_dboid oid, node_status "char", node_name text, node_dsn text, node_init_from_dsn text);
-insert into pgactive.pgactive_nodes select system_identifier::text, 1, 1, 'r', 'a', 'host={host} port={port} dbname={dbname}', null from pg_control_system();
+-- The identity of a node is its own, not that of its server, and the addresses of nodes are not those that clients use.
+create function pgactive.pgactive_get_local_nodeid(out sysid text, out timeline oid, out dboid oid) language sql as $$select '4711', 1::oid, 1::oid$$;
+insert into pgactive.pgactive_nodes values ('4711', 1, 1, 'r', 'a', 'host={host}// port={port} dbname={dbname}', null);
 insert into pgactive.pgactive_nodes values ('77', 1, 1, 'r', 'b', 'host={host} port={port} dbname={dbname}', null);
 create table usertable (ycsb_key varchar(64) primary key);

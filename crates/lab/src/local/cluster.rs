@@ -17,6 +17,7 @@ use std::time::Instant;
 use self::far::Far;
 use self::ports::Ports;
 use super::distance::Distances;
+use super::fixed;
 use super::folder::{self, MARKER_NAME};
 use super::patroni;
 use super::preset::Machine;
@@ -31,9 +32,6 @@ use connect::cluster_file::{
 };
 use connect::conninfo::{ConnSpec, PORT_DEFAULT, Sources};
 use connect::os_user::OsUser;
-
-/// Set last, when the standbys stream.
-const SYNC_NAMES: &str = "synchronous_standby_names";
 
 /// What to make.
 #[derive(Clone, Debug)]
@@ -232,16 +230,7 @@ pub fn up(options: &UpOptions) -> Result<LocalCluster, LocalError> {
 fn check(options: &UpOptions) -> Result<(), LocalError> {
     options.topology.check(&options.installation)?;
     options.preset.check(&options.topology)?;
-    match options.settings.iter().find(|(name, _)| name == SYNC_NAMES) {
-        Some((name, _)) if options.topology.sync().is_some() => Err(LocalError::Topology {
-            problem: format!("{name} cannot be set before the standbys are there"),
-            hint: match options.topology {
-                Topology::Patroni(_) => "use --synchronous-mode on".to_owned(),
-                _ => "use --sync, for example --sync \"ANY 1 (s1, s2)\"".to_owned(),
-            },
-        }),
-        _ => Ok(()),
-    }
+    fixed::check(&options.topology, &options.settings)
 }
 
 /// An error with the name of its node, unless there is only one.
@@ -293,7 +282,7 @@ fn make(
     topology::connect_nodes(&options.topology, &peers, options.installation.version.major)?;
     if let (Some(replication), Some(primary)) = (options.topology.replication(), servers.first()) {
         // Only now: a primary that waits for standbys that do not exist yet commits nothing.
-        let sync = (SYNC_NAMES.to_owned(), replication.sync.setting());
+        let sync = (fixed::SYNC_NAMES.to_owned(), replication.sync.setting());
         let settings: Vec<(String, String)> = settings.iter().cloned().chain([sync]).collect();
         topology::replicated::wait_for_standbys(&primary.peer(), &replication.sync, || {
             primary.write_settings(options.tcp, &settings)?;

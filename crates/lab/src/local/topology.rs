@@ -241,6 +241,14 @@ impl Topology {
         }
     }
 
+    /// Checks that these settings of the user are not ones that the cluster sets itself.
+    ///
+    /// # Errors
+    /// [`LocalError::Topology`] with the first one that is.
+    pub fn check_settings(&self, settings: &[(String, String)]) -> Result<(), LocalError> {
+        super::fixed::check(self, settings)
+    }
+
     /// Whether it is possible with these binaries.
     pub(crate) fn check(&self, installation: &Installation) -> Result<(), LocalError> {
         let major = installation.version.major;

@@ -44,7 +44,8 @@ impl LoadError {
                 "end that session (pg_locks shows it), or wait until it has ended, and run again".into()
             }
             LoadError::TwoWriters { .. } => {
-                "a node may have been restored from a backup or used alone; load the dataset again with --restart".into()
+                "the ledgers were read as they are: check that each address leads to the node that it names (no balancer in between), and whether a node was \
+                 restored from a backup or used alone; nothing was changed".into()
             }
             LoadError::WritersExhausted { .. } => "load the dataset again with --restart".into(),
             LoadError::ForeignTable { .. }
@@ -91,7 +92,9 @@ impl LoadError {
             LoadError::OtherDataset { matching, .. } => {
                 format!("continue the existing load with {matching}, or drop it and start over with --restart")
             }
-            LoadError::DamagedLedger { .. } | LoadError::ChangedTable { .. } => "start over with --restart".into(),
+            LoadError::DamagedLedger { .. } | LoadError::ChangedTable { .. } => {
+                "undo the change; if the rows need not be kept, --restart drops them and begins anew".into()
+            }
             LoadError::NotTrusted { object, owner } => format!(
                 "connect as {0} (-U {0}), give {object} to a role of yours (alter ... owner to), or choose another database; \
                  {TRUSTED_WORDS}",
@@ -110,7 +113,8 @@ impl LoadError {
                 "it can hide rows: use a superuser or a role with bypassrls; or alter table {table} disable row level security"
             ),
             LoadError::Contradiction { .. } => {
-                "the tables of the schema pgfathom were changed: undo that, or load the dataset again with --restart".into()
+                "nothing was changed. Check first that the connection leads to one node (no balancer in between) and that all nodes are named (--cluster): \
+                 a ledger that was read without its nodes looks like this. Otherwise the tables of the schema pgfathom were changed: undo that".into()
             }
             LoadError::NoSchema => "create one, or name one: PGOPTIONS='-c search_path=public'".into(),
             LoadError::SplitTablespace { index, its, .. } => format!(
@@ -126,6 +130,10 @@ impl LoadError {
             LoadError::Sql { source, .. } if is_ledger_of_another(source) => Some(
                 "schema pgfathom, which holds the ledger of what was loaded, belongs to another role (\\dn pgfathom shows which): connect as that \
                  role (-U), or load into another database"
+                    .into(),
+            ),
+            LoadError::Sql { source, .. } if is_in_distributed_schema(source) => Some(
+                "the schema itself is distributed, so its tables are on one node from the start: load into another schema (search_path) or database"
                     .into(),
             ),
             _ => sqlstate_hint(self.sqlstate()?),
@@ -156,7 +164,8 @@ impl LoadError {
                  this session does not trust does not count"
             ),
             LoadError::MixedCluster { .. } => {
-                "a --restart was interrupted, or the cluster file names a node of another cluster; start over with --restart".into()
+                "nothing was changed. Check that each address leads to a node of this cluster (no balancer in between, no node of another cluster in the \
+                 file); only if a --restart was interrupted, run it again".into()
             }
             LoadError::Published { publication } => format!(
                 "remove it for the load: alter publication {publication} drop table usertable; a publication of all tables must be \
@@ -186,6 +195,11 @@ fn is_ledger_of_another(error: &postgres::Error) -> bool {
         .is_some_and(|error| error.code().code() == "42501" && error.message().ends_with("schema pgfathom"))
 }
 
+/// Whether an engine has distributed a new table with its schema (Citus, schema-based sharding).
+fn is_in_distributed_schema(error: &postgres::Error) -> bool {
+    error.as_db_error().is_some_and(|error| error.message().ends_with("is already distributed"))
+}
+
 /// Hints for what servers refuse most often while a dataset is created or loaded.
 fn sqlstate_hint(state: SqlState) -> Option<String> {
     let hint = match &state.0 {
@@ -204,12 +218,17 @@ fn sqlstate_hint(state: SqlState) -> Option<String> {
         }
         b"2BP01" => "another object depends on the old table, for example a view: drop it first",
         b"42P01" => {
-            "another pgfathom may have restarted the load of this dataset; run the same command again"
+            "a table is not there: another pgfathom may have restarted the load (then the same command works again), or the node does not have the \
+             tables of the dataset: the address may lead to another node than the one that was loaded"
         }
         b"42704" => {
             "create the tablespace first (on every node of a cluster), or omit --tablespace and --tablespaces"
         }
         b"57014" => "an administrator or statement_timeout cancelled it; the same command again continues",
+        // A pooler has not passed on what a session must begin with.
+        b"55P02" => {
+            "a setting with which a session must begin did not reach the server, as through a pooler: connect to the node itself"
+        }
         b"55P03" => {
             "another session holds a lock on the table (lock_timeout); the same command again continues"
         }

@@ -49,6 +49,11 @@ pub(super) struct Compared {
 }
 
 impl Compared {
+    /// Whether all rows could be compared, and none differs.
+    pub(super) fn is_alike(&self) -> bool {
+        self.totals.iter().all(|total| *total == 0) && self.rows_unjudged == 0 && self.unjudged.is_none()
+    }
+
     /// Adds what another comparison came to.
     pub(super) fn add(&mut self, other: Compared) {
         let new = other.notes.into_iter().filter(|note| !self.notes.contains(note));
@@ -83,8 +88,10 @@ pub(super) struct Sides<'a> {
     /// One per node, with the same tables and leaves on all of them.
     pub(super) catalogs: &'a [Catalog],
     pub(super) wait: Wait,
-    /// Leaves are parts of tables that are read one by one, and only one copy of each has been verified; else tables, of which each node's copy has been.
+    /// Leaves are parts of tables that are read one by one, and only one copy of each has been verified.
     pub(super) are_parts: bool,
+    /// The tables of which each node's copy has been verified: what is wrong with one copy alone has been named.
+    pub(super) verified: &'a [usize],
 }
 
 /// The hash of a row on each node; `None`: it is not there.
@@ -181,6 +188,11 @@ impl Comparison<'_> {
 
     fn table(&self, number: usize) -> &Table {
         &self.content().tables()[number]
+    }
+
+    /// Whether each copy of a table has been verified.
+    fn is_verified(&self, table: usize) -> bool {
+        self.sides.verified.contains(&table)
     }
 
     /// The dataset's own hashes, or those that stand for them. A dataset that has its own has one table.
@@ -519,7 +531,7 @@ impl Comparison<'_> {
             (None, None) => return None,
             (Some(_), None) | (None, Some(_)) => {
                 // A row that must be there, or must not, has been named for it.
-                if !self.sides.are_parts && (content.must_be(table, row?) || !content.may_be(table, row?)) {
+                if self.is_verified(table) && (content.must_be(table, row?) || !content.may_be(table, row?)) {
                     return None;
                 }
                 let (has, lacks) = if of_key[0].is_some() { (0, node) } else { (node, 0) };
@@ -561,7 +573,7 @@ impl Comparison<'_> {
             (0..first.len()).filter(|&column| first[column] != other[column]).collect();
         let mutable = self.table(table).mutable;
         // Damage in a copy that was not verified has not been named.
-        let any_counts = self.sides.are_parts && !differing.is_empty();
+        let any_counts = !self.is_verified(table) && !differing.is_empty();
         if !self.content().is_named_by_key() {
             let is_mutable = |column: &usize| mutable.contains(&self.table(table).columns[*column].0);
             let diverged = !differing.is_empty() && (mutable.is_empty() || differing.iter().any(is_mutable));

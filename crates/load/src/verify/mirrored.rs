@@ -11,7 +11,7 @@
 //!       different, and changed         -> being written: read again, until the limit
 //! ```
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::catalog::Catalog;
 use super::cluster::{self, Agreed};
@@ -28,6 +28,13 @@ use crate::dataset::Audit;
 use crate::difference::{Difference, KINDS, keep_named};
 use crate::ledger::{self, Dataset};
 use engines::profile::{Arrival, Copies, Layout};
+use engines::sets::Unsent;
+
+/// What the comparison shows where runs have changed rows in ways that no node can be blamed for alone.
+const ALIKE: &str = "all nodes hold the same rows in all tables, also in those that runs have changed";
+
+/// A wait of this length is explained.
+const WAIT_NOTED: Duration = Duration::from_secs(5);
 
 /// Verifies peers that all take writes.
 pub(super) fn peers(
@@ -35,35 +42,14 @@ pub(super) fn peers(
     data: &[usize],
     observer: &mut dyn FnMut(&VerifyProgress),
 ) -> Result<VerifyReport, VerifyError> {
-    let (limit, stop) = (task.options.mirror.lag_limit, task.options.stop);
     let mut whole = Whole::default();
     let mut sites = Vec::with_capacity(data.len());
     for &node in data {
         let node = &task.cluster.nodes[node];
         sites.push(Site::connect(&node.spec, Some(&node.name))?);
     }
-    let (mut problems, can_wait) = match task.cluster.engine.layout {
-        Layout::Copies(Copies { arrival: Arrival::Rows, .. }) => {
-            let is_quiet = replication::await_quiet(&mut sites, task.start, limit, stop)?;
-            whole.notes.extend(is_quiet.note());
-            (vec![], is_quiet == Quiet::Yes)
-        }
-        _ => {
-            let unfollowed = replication::unfollowed(&mut sites)?;
-            let can_wait = unfollowed.is_some();
-            if !can_wait {
-                whole.notes.push(
-                    "no node has a subscription, so verify cannot wait for replication: rows in transit look like differences"
-                        .to_owned(),
-                );
-            }
-            let mut problems = unfollowed.unwrap_or_default();
-            let behind = replication::await_logical(&mut sites, task.start, limit, stop)?;
-            problems.extend(replication::halted(&mut sites, task.start, limit, &behind, stop)?);
-            problems.extend(behind);
-            (problems, can_wait)
-        }
-    };
+    observer(&VerifyProgress::waiting(task.start.elapsed()));
+    let (mut problems, can_wait) = await_peers(task, &mut sites, &mut whole.notes)?;
     for site in &mut sites {
         site.open_snapshot(&mut whole.notes)?;
     }
@@ -82,18 +68,114 @@ pub(super) fn peers(
         whole.add(task, site, &catalog, found);
         catalogs.push(catalog);
     }
+    // Runs have changed the other tables, so only the nodes show each other what is wrong there.
+    let verified = std::mem::replace(&mut loaded.judged, (0..loaded.content.tables().len()).collect());
+    let is_part = verified.len() < loaded.judged.len();
+    if is_part {
+        catalogs = all_tables(task, &mut sites, &ids, &mut loaded, &mut problems)?;
+    }
     // Sums that are those of the dataset on every node are the same on every node.
-    if whole.nodes.iter().any(|node| node.method != Method::Fast) {
+    if is_part || whole.nodes.iter().any(|node| node.method != Method::Fast) {
         let wait = match task.cluster.engine.layout {
             _ if !can_wait || problems.iter().any(Problem::is_doubt) => Wait::No,
             Layout::Copies(Copies { arrival: Arrival::Rows, .. }) => Wait::Quiet,
             _ => Wait::Slots,
         };
-        let sides = compare::Sides { catalogs: &catalogs, wait, are_parts: false };
-        let compared = compare::nodes(task, &mut sites, sides, &loaded, observer)?;
+        let sides = compare::Sides { catalogs: &catalogs, wait, are_parts: false, verified: &verified };
+        let mut compared = compare::nodes(task, &mut sites, sides, &loaded, observer)?;
+        if is_part && compared.is_alike() {
+            compared.notes.push(ALIKE.to_owned());
+        }
         whole.compared(compared, &mut problems);
     }
+    if can_wait {
+        problems.extend(unsent(&mut sites, &loaded, &mut whole.notes)?);
+    }
     Ok(whole.into_report(task, problems))
+}
+
+/// Gives what the nodes send each other the time to arrive. What is wrong with that, and whether it can be waited for.
+fn await_peers(
+    task: &Task<'_>,
+    sites: &mut [Site],
+    notes: &mut Vec<String>,
+) -> Result<(Vec<Problem>, bool), VerifyError> {
+    let (limit, stop, begin) = (task.options.mirror.lag_limit, task.options.stop, Instant::now());
+    let found = match task.cluster.engine.layout {
+        Layout::Copies(Copies { arrival: Arrival::Rows, .. }) => {
+            let is_quiet = replication::await_quiet(sites, task.start, limit, stop)?;
+            notes.extend(is_quiet.note());
+            (vec![], is_quiet == Quiet::Yes)
+        }
+        _ => {
+            let unfollowed = replication::unfollowed(sites)?;
+            let can_wait = unfollowed.is_some();
+            if !can_wait {
+                notes.push(
+                    "no node has a subscription, so verify cannot wait for replication: rows in transit look like differences"
+                        .to_owned(),
+                );
+            }
+            let mut problems = unfollowed.unwrap_or_default();
+            let behind = replication::await_logical(sites, task.start, limit, stop)?;
+            problems.extend(replication::halted(sites, task.start, limit, &behind, stop)?);
+            problems.extend(behind);
+            (problems, can_wait)
+        }
+    };
+    notes.extend(waited(begin.elapsed()));
+    Ok(found)
+}
+
+/// The tables that do not reach a node although a subscription leads there: the cause of differences, also of those that come with the next write.
+fn unsent(sites: &mut [Site], loaded: &Loaded, notes: &mut Vec<String>) -> Result<Vec<Problem>, VerifyError> {
+    sites.iter_mut().try_for_each(Site::close_snapshot)?;
+    let Dataset { schema_name, partitions, .. } = &loaded.dataset;
+    let tables = crate::peers::sent(schema_name, loaded.content.tables(), *partitions);
+    let found = engines::sets::of_clients(sites.iter_mut().map(|site| &mut *site.control), &tables);
+    let found = match found {
+        Ok(found) => found,
+        Err(error) => {
+            let why = connect::control::server_error(&error).map_or(error.to_string(), |error| error.message);
+            notes.push(format!("which tables the nodes send each other cannot be read: {why}"));
+            return Ok(vec![]);
+        }
+    };
+    let name = |site: usize| sites[site].name.clone().unwrap_or_default();
+    let problem = |Unsent { follower, source, table, why }: Unsent| {
+        let (node, source) = (name(follower), name(source));
+        Problem::NotSent { node, source, table, why }
+    };
+    Ok(found.into_iter().map(problem).collect())
+}
+
+/// What a longer wait was for.
+fn waited(time: Duration) -> Option<String> {
+    (time >= WAIT_NOTED).then(|| {
+        format!(
+            "waited {:.0} s until the nodes had confirmed what the others had written",
+            time.as_secs_f64()
+        )
+    })
+}
+
+/// The catalogs of all nodes with every table of the dataset.
+fn all_tables(
+    task: &Task<'_>,
+    sites: &mut [Site],
+    ids: &[Option<i32>],
+    loaded: &mut Loaded,
+    problems: &mut Vec<Problem>,
+) -> Result<Vec<Catalog>, VerifyError> {
+    let mut catalogs = Vec::with_capacity(sites.len());
+    let own = loaded.dataset.id;
+    for (site, id) in sites.iter_mut().zip(ids) {
+        loaded.dataset.id = id.unwrap_or(own);
+        let mut catalog = cluster::catalog_of(task, site, loaded)?;
+        problems.append(&mut catalog.problems);
+        catalogs.push(catalog);
+    }
+    Ok(catalogs)
 }
 
 /// Verifies a primary and then its standbys, each after it has replayed what the primary had written by then.

@@ -109,7 +109,7 @@ fn look(
         for (place, site) in sites.iter_mut().enumerate() {
             catalogs.push(catalog_of(&*loaded.content, task, site, place, &tables)?);
         }
-        let sides = Sides { catalogs: &catalogs, wait: Wait::Commit, are_parts: true };
+        let sides = Sides { catalogs: &catalogs, wait: Wait::Commit, are_parts: true, verified: &[] };
         compared.add(compare::nodes(task, &mut sites, sides, loaded, observer)?);
     }
     Ok(compared)

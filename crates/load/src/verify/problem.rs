@@ -99,6 +99,17 @@ pub enum Problem {
         /// The subscription that would bring them, and what is wrong with it; empty if there is none.
         why: String,
     },
+    /// A subscription leads to a node, and does not bring it this table, or not as a whole.
+    NotSent {
+        /// The node.
+        node: String,
+        /// Whose writes it does not get.
+        source: String,
+        /// The table.
+        table: String,
+        /// Which sets are subscribed, and which have the table.
+        why: String,
+    },
     /// A node has what another one wrote so far, but its subscription does not work: what is written next does not arrive.
     Halted {
         /// The node.
@@ -144,6 +155,7 @@ impl Problem {
             Problem::LedgerChecksum { .. } | Problem::LedgerChunks { .. } => "ledger with other keys",
             Problem::Definition { .. } => "table defined otherwise",
             Problem::NotReplicated { .. } => "node not replicated to",
+            Problem::NotSent { .. } => "table not replicated",
             Problem::Halted { .. } => "replication stopped",
             Problem::Behind { .. } => "node behind",
         }
@@ -157,7 +169,10 @@ impl Problem {
             | Problem::LedgerRows { .. }
             | Problem::LedgerChecksum { .. }
             | Problem::LedgerChunks { .. } => "ledger",
-            Problem::Behind { .. } | Problem::Halted { .. } | Problem::NotReplicated { .. } => "replication",
+            Problem::Behind { .. }
+            | Problem::Halted { .. }
+            | Problem::NotReplicated { .. }
+            | Problem::NotSent { .. } => "replication",
             Problem::Definition { .. } => "definition",
             _ => "placement",
         }
@@ -172,6 +187,7 @@ impl Problem {
             | Problem::Dangling { node, .. }
             | Problem::OtherDataset { node, .. }
             | Problem::NotReplicated { node, .. }
+            | Problem::NotSent { node, .. }
             | Problem::Halted { node, .. }
             | Problem::Behind { node, .. }
             | Problem::TwoOwners { other: node, .. } => Some(node),
@@ -227,6 +243,9 @@ impl fmt::Display for Problem {
             }
             Problem::NotReplicated { node, source, why } | Problem::Halted { node, source, why } => {
                 write!(f, "{node} does not get what {source} writes: {why}")
+            }
+            Problem::NotSent { node, source, table, why } => {
+                write!(f, "{node} does not get what {source} writes to {table}: {why}")
             }
             Problem::Behind { node, source, bytes, waited_s, why } => {
                 write!(f, "{node} still lacks {bytes} bytes of what {source} wrote, after {waited_s} s")?;

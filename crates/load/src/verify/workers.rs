@@ -27,6 +27,8 @@ const TICK: Duration = Duration::from_secs(1);
 /// What a verification is at. A phase is passed over when the one before it left no question.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Phase {
+    /// Nodes that send each other what they write are given the time to apply it.
+    Wait,
     /// The server sums up leaf tables, the client what should be in them.
     Sum,
     /// The same for buckets of keys, in the leaf tables whose sums differ.
@@ -47,6 +49,7 @@ impl Phase {
     /// The word for it in samples and events.
     pub fn as_str(self) -> &'static str {
         match self {
+            Phase::Wait => "wait",
             Phase::Sum => "sum",
             Phase::Narrow => "narrow",
             Phase::Judge => "judge",
@@ -69,6 +72,13 @@ pub struct VerifyProgress {
     pub rows_total: u64,
     /// Since the verification began.
     pub elapsed: Duration,
+}
+
+impl VerifyProgress {
+    /// Before anything is read.
+    pub(super) fn waiting(elapsed: Duration) -> VerifyProgress {
+        VerifyProgress { phase: Phase::Wait, rows_done: 0, rows_total: 0, elapsed }
+    }
 }
 
 /// Opens a connection for reading.

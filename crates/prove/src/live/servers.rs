@@ -85,7 +85,14 @@ pub struct Observed {
     pub first_primary: usize,
     /// The node that does at the end is the same, one timeline later: it was restarted, and promoted itself. It has its own data.
     pub has_retaken: bool,
+    /// The other nodes that take writes, as they were before the load: rows that a session writes through one node may be on another one.
+    pub others: Others,
+    /// How many of these have another identity at the end.
+    pub others_restarted: usize,
 }
+
+/// The start of each node's server and of its checkpointer; `None`: another kind of node, or unknown.
+pub type Others = Vec<Option<(String, String)>>;
 
 /// Whether every commit waited for one standby.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -121,7 +128,15 @@ impl Observed {
     /// How often a server was restarted, or crashed, and went on with its own data.
     pub fn restarts(&self) -> usize {
         let same = |pair: &&[Incarnation]| self.has_retaken || pair[0].timeline == pair[1].timeline;
-        self.incarnations.windows(2).filter(same).count()
+        self.incarnations.windows(2).filter(same).count() + self.others_restarted
+    }
+
+    /// Looks at the other nodes again, after the load.
+    pub(super) fn meet_others(&mut self, site: &Site) {
+        let now = others(site);
+        let is_new =
+            |(before, now): &(&Option<_>, &Option<_>)| before.is_some() && now.is_some() && before != now;
+        self.others_restarted = self.others.iter().zip(&now).filter(is_new).count();
     }
 
     /// Whether the commits waited for this standby until its primary was replaced, if it was.
@@ -266,6 +281,20 @@ impl Registry {
     pub(super) fn into_incarnations(self) -> Vec<Incarnation> {
         self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The nodes beside the entry that take writes themselves.
+pub(super) fn others(site: &Site) -> Others {
+    let entry = site.primary();
+    let start = |(index, node): (usize, &crate::fault::Node)| {
+        if index == entry || node.role == Role::Standby {
+            return None;
+        }
+        let reply = Client::connect(&node.spec, PATIENCE).ok()?.request(IDENTITY).ok()?;
+        let column = |at: usize| reply.rows().first()?.get(at).and_then(text);
+        Some((column(0)?, column(1).unwrap_or_default()))
+    };
+    site.nodes.iter().enumerate().map(start).collect()
 }
 
 /// The name under which a node follows, if it does.
@@ -423,6 +452,10 @@ mod tests {
         // A failover manager that restarts the old primary promotes it as well.
         seen.incarnations = vec![incarnation(1), incarnation(2)];
         seen.has_retaken = true;
+        assert!(!seen.has_failed_over() && seen.restarts() == 1);
+        // Another node with rows that was killed loses what it had acknowledged, too.
+        let seen =
+            Observed { incarnations: vec![incarnation(1)], others_restarted: 1, ..Observed::default() };
         assert!(!seen.has_failed_over() && seen.restarts() == 1);
     }
 }

@@ -3,6 +3,7 @@
 //! A row's shard is its column `shard`. On a sharded cluster each shard is another node; on one server there are two partitions, so that
 //! the same workload must find there what it should.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use connect::ConnSpec;
@@ -388,6 +389,16 @@ fn spread(site: &Site, entries: &[usize], holders: &[usize], shape: &Shape) -> R
 
 /// Every node replicates its rows to every other one, as soon as all have the tables.
 fn publish(site: &Site, holders: &[usize], shapes: &[Shape]) -> Result<(), LiveError> {
+    let mut followed = BTreeSet::new();
+    for node in holders {
+        followed.extend(followed_publications(&mut client(site, *node)?)?);
+    }
+    // A cluster of `up` has one publication; what else its subscriptions name is the user's.
+    if followed.contains(lab::local::PUBLICATION) {
+        followed.retain(|name| name == lab::local::PUBLICATION);
+    }
+    let followed: Vec<String> = followed.iter().map(|name| literal(name)).collect();
+    let followed = format!("array[{}]::pg_catalog.name[]", followed.join(", "));
     for node in holders {
         let mut client = client(site, *node)?;
         let is_own = |found: &Replication| found.add_table.is_some() || found.local_writes.is_some();
@@ -399,24 +410,28 @@ fn publish(site: &Site, holders: &[usize], shapes: &[Shape]) -> Result<(), LiveE
             }
         }
         for shape in shapes.iter().filter(|_| own.is_empty()) {
-            let publication = lab::local::PUBLICATION;
             if shape.key.is_none() {
                 // Without a key a row is identified by all columns.
                 client.execute(&format!("alter table {SCHEMA}.{} replica identity full", shape.name))?;
             }
-            client.execute(&format!("alter publication {publication} add table {SCHEMA}.{}", shape.name))?;
+            let own =
+                "select pubname from pg_catalog.pg_publication where not puballtables and pubname = any";
+            for publication in names(&mut client, &format!("{own} ({followed}) order by 1"))? {
+                let publication = identifier(&publication);
+                client
+                    .execute(&format!("alter publication {publication} add table {SCHEMA}.{}", shape.name))?;
+            }
         }
     }
     for node in holders {
         let mut client = client(site, *node)?;
         // Subscriptions are of all databases; those of the user to other publications stay as they are.
-        let names = client.execute(&format!(
+        let subscriptions = format!(
             "select s.subname from pg_catalog.pg_subscription s \
              join pg_catalog.pg_database d on d.oid = s.subdbid and d.datname = pg_catalog.current_database() \
-             where {} = any (s.subpublications) order by 1",
-            literal(lab::local::PUBLICATION)
-        ))?;
-        for name in names.rows().iter().filter_map(|row| row.first().and_then(text)).collect::<Vec<_>>() {
+             where s.subpublications && {followed}::text[] order by 1"
+        );
+        for name in names(&mut client, &subscriptions)? {
             let name = identifier(&name);
             client.execute(&format!(
                 "alter subscription {name} refresh publication with (copy_data = false)"
@@ -424,6 +439,28 @@ fn publish(site: &Site, holders: &[usize], shapes: &[Shape]) -> Result<(), LiveE
         }
     }
     Ok(())
+}
+
+/// The publications that a node gets the writes of its peers by: its subscriptions to them do not forward what comes from elsewhere.
+fn followed_publications(client: &mut Client) -> Result<Vec<String>, ClientError> {
+    let knows_origin = names(
+        client,
+        "select attname from pg_catalog.pg_attribute where attrelid = 'pg_catalog.pg_subscription'::pg_catalog.regclass and attname = 'suborigin'",
+    )?;
+    let of_peers = if knows_origin.is_empty() { "true" } else { "s.suborigin = 'none'" };
+    names(
+        client,
+        &format!(
+            "select distinct p.name from pg_catalog.pg_subscription s \
+             join pg_catalog.pg_database d on d.oid = s.subdbid and d.datname = pg_catalog.current_database() \
+             cross join lateral pg_catalog.unnest(s.subpublications) p (name) where {of_peers}"
+        ),
+    )
+}
+
+/// The texts in the first column of an answer.
+fn names(client: &mut Client, sql: &str) -> Result<Vec<String>, ClientError> {
+    Ok(client.execute(sql)?.rows().iter().filter_map(|row| row.first().and_then(text)).collect())
 }
 
 /// Waits until every node has what every other one has written. Returns those that have not: a subscription that a conflict disabled never will.

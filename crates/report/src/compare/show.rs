@@ -75,9 +75,8 @@ pub(crate) fn print(out: &mut String, comparison: &Comparison) {
         for figure in &group.figures {
             let (label, [first, second, difference]) = columns_of(figure);
             let mut label = ascii(&label);
-            if label.len() > NAME_MAX {
-                label.truncate(NAME_MAX - 3);
-                label.push_str("...");
+            if label.chars().count() > NAME_MAX {
+                label = label.chars().take(NAME_MAX - 3).chain("...".chars()).collect();
             }
             rows.push(vec![label, ascii(&first), ascii(&second), ascii(&difference), ratio(figure)]);
         }

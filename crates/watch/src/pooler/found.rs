@@ -88,7 +88,7 @@ pub(super) fn here(spec: &ConnSpec, port: u16, data: Option<&Path>) -> Vec<Here>
             "127.0.0.1"
         };
         let mut place = spec.clone().with_dbname(super::CONSOLE);
-        // Whoever runs it, the password is not for it.
+        // Whatever role runs it, the password is not for it.
         place.password = None;
         place.hosts = vec![HostSpec::new(host, ini.port)];
         let mut ways = vec![place.clone()];

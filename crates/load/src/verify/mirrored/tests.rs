@@ -192,6 +192,12 @@ fn peers_are_compared_with_each_other() {
     let missing = ("missing", key(&table, 900), "usertable on n2".to_owned());
     let problem = "n1 has no subscription to the writes of n2".to_owned();
     assert_eq!(named(&report), ([vec![missing], diverged.0].concat(), vec![problem]), "{}", report.text());
+
+    // What a node no longer publishes does not arrive, although its subscriber has all that was sent.
+    servers[0].execute("alter publication pub drop table usertable").unwrap();
+    let report = check(&cluster, false, within(60));
+    let why = "n2 does not get what n1 writes to usertable: the subscription n2_from_n1 takes the publication pub, and no publication has the table";
+    assert!(named(&report).1.contains(&why.to_owned()), "{}", report.text());
 }
 
 /// Rows that are on their way while nodes are compared are read again.

@@ -1,0 +1,70 @@
+//! Entries that stand before a cluster: a proxy to one node, which has another address than the catalog knows, and one that leads to several nodes.
+#![allow(clippy::unwrap_used)] // Helpers of tests fail as tests do.
+
+use std::io;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use connect::ConnSpec;
+use connect::cluster_file::Role;
+use connect::conninfo::Sources;
+use engines::cluster::{Cluster, ClusterError};
+use lab::throwaway::{Throwaway, ThrowawayCluster, installations};
+use testing::on_each;
+
+fn socket(folder: &Path, port: u16) -> PathBuf {
+    folder.join(format!(".s.PGSQL.{port}"))
+}
+
+fn copy(mut from: UnixStream, mut to: UnixStream) {
+    std::thread::spawn(move || {
+        let _ = io::copy(&mut from, &mut to);
+        let _ = to.shutdown(std::net::Shutdown::Both);
+    });
+}
+
+/// A proxy whose connections lead to these servers in turn. It ends with the process.
+fn proxy(folder: &Path, servers: &[&Throwaway]) -> ConnSpec {
+    let targets: Vec<PathBuf> =
+        servers.iter().map(|server| socket(server.socket_dir(), server.port())).collect();
+    let listener = UnixListener::bind(socket(folder, servers[0].port())).unwrap();
+    std::thread::spawn(move || {
+        for (client, target) in listener.incoming().flatten().zip(targets.iter().cycle()) {
+            let Ok(server) = UnixStream::connect(target) else { continue };
+            copy(client.try_clone().unwrap(), server.try_clone().unwrap());
+            copy(server, client);
+        }
+    });
+    ConnSpec::new(folder.to_str().unwrap(), servers[0].port(), "postgres", "postgres")
+}
+
+#[test]
+fn a_node_is_known_by_what_it_is_and_not_by_its_address() {
+    on_each(&installations(), |installation| {
+        let nodes = ThrowawayCluster::sharded(installation, 3, 6).unwrap();
+        let folder = nodes.node(0).socket_dir().join("entry");
+        std::fs::create_dir(&folder).unwrap();
+        let through = Cluster::discover(&proxy(&folder, &[nodes.node(0)])).unwrap();
+        let names: Vec<&str> = through.nodes.iter().map(|node| node.name.as_str()).collect();
+        assert_eq!(names, ["n1", "n2", "n3"], "the entry is n1, and no further node");
+        assert!(through.nodes.iter().all(|node| node.role == Role::Shard));
+
+        // A file that names one node twice.
+        let mut file = Cluster::from_file(nodes.file(), &Sources::of_process()).unwrap();
+        file.check_distinct().unwrap();
+        file.nodes[1].spec = through.nodes[0].spec.clone();
+        assert!(matches!(file.check_distinct(), Err(ClusterError::SameNode { .. })));
+    });
+}
+
+#[test]
+fn an_address_that_leads_to_several_nodes_is_refused() {
+    let found = installations();
+    let nodes = ThrowawayCluster::sharded(&found[0], 2, 4).unwrap();
+    let folder = nodes.node(0).socket_dir().join("entry");
+    std::fs::create_dir(&folder).unwrap();
+    let balanced = proxy(&folder, &[nodes.node(0), nodes.node(1)]);
+    let error = Cluster::discover(&balanced).unwrap_err();
+    assert!(error.to_string().contains("leads to several servers"), "{error}");
+    assert!(error.hint().unwrap().contains("--cluster"));
+}
