@@ -1,7 +1,9 @@
 //! Commands that would do nothing, or the wrong thing, on this server are not printed: a setting that has the value already, a size that is larger
-//! already, a setting that this release does not have.
+//! already, a setting that this release does not have, an index that is there, or one with a parameter in it.
 //!
 //! Rules write their remedies for any server; what the recording shows of this one is compared here, once for all of them.
+
+mod index;
 
 use crate::case::Case;
 use crate::units;
@@ -38,8 +40,12 @@ pub(crate) fn prune(case: &Case, findings: &mut Findings) {
 }
 
 fn pruned(case: &Case, node: &str, commands: &[String]) -> Vec<String> {
-    let kept: Vec<String> =
-        commands.iter().filter_map(|command| without_no_ops(case, node, command)).collect();
+    let kept: Vec<String> = commands
+        .iter()
+        .filter_map(|command| {
+            index::checked(case, node, command).or_else(|| without_no_ops(case, node, command))
+        })
+        .collect();
     let sets = |commands: &[String]| commands.iter().any(|command| command.contains(SET));
     // A reload follows the settings that it is for.
     let is_reload = |command: &String| command.trim_end_matches(';') == RELOAD;

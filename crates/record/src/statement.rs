@@ -6,6 +6,7 @@
 //! read is an error, never a guess.
 
 mod columns;
+mod conjunct;
 mod inner;
 mod interval;
 mod mask;
@@ -13,6 +14,7 @@ mod shape;
 mod walk;
 
 pub use columns::{as_name, index_columns, index_command, is_name, quoted, schema_of, statistics_command};
+pub use conjunct::{Conjunct, Form};
 pub use inner::inner;
 pub use interval::Interval;
 pub use mask::{mask, parameterized};
@@ -172,6 +174,14 @@ pub fn conditions(expression: &str) -> Result<Vec<Condition>, Unread> {
 /// See [`Unread`].
 pub fn alternatives(expression: &str) -> Result<Vec<Vec<Condition>>, Unread> {
     Ok(walk::alternatives(&expression_of(expression)?))
+}
+
+/// The parts of an expression, all of which must hold: the filter of a plan.
+///
+/// # Errors
+/// Why it is not read.
+pub fn conjuncts(expression: &str) -> Result<Vec<Conjunct>, Unread> {
+    Ok(conjunct::all(&expression_of(expression)?))
 }
 
 /// The interval that a condition looks for, if it compares two columns so; as [`conditions`] reads it.

@@ -82,7 +82,8 @@ pub(super) const RULES: &[Rule] = &[
         id: "PLAN-36",
         title: "different values are counted by sorting all of them",
         needs: NEEDS,
-        limits: "20 % of the session time in a statement with count(DISTINCT) that touches 100 blocks (ours)",
+        limits: "20 % of the session time in a statement with count(DISTINCT) that touches 100 blocks; low where it writes no temporary files, and the sort \
+            has less than 30 % of the plan's cost, or numbers of many groups are counted (ours)",
         judge: |case| judge(case, distinct, "statements with count(DISTINCT)"),
         links: &["https://www.postgresql.org/docs/current/functions-aggregate.html"],
     },
@@ -576,6 +577,10 @@ fn distinct(seen: &Seen<'_>) -> Option<Found> {
         day alone; or estimate \
         them (extension hll)";
     let mut found = seen.found(text, remedy, commands);
+    if let Some(lack) = excess::sorts_cheaply(seen, counted) {
+        found.severity = Severity::Low;
+        found.lacking = Some(lack);
+    }
     if seen.spills() {
         let bytes = seen.statement.temp_bytes.unwrap_or(0.0);
         found

@@ -21,6 +21,7 @@ mod spill;
 mod step;
 mod surplus;
 mod tree;
+mod unserved;
 mod unusable;
 mod wanted;
 
@@ -38,6 +39,7 @@ pub(super) use hidden::{does_more, is_for_workers};
 pub(super) use index::{BYTES_PER_ENTRY, Proposal, is_of, proposal, with_proposal};
 pub(super) use pattern::{Advice, of_text as pattern_of_text};
 pub(super) use tree::{below, inputs, number};
+pub(super) use unserved::{Reason, reason as why_unserved};
 pub(super) use unusable::{is_obstructed, pattern_of};
 pub(crate) use wanted::UNSURE;
 pub(super) use wanted::{HOW_MANY_FIT, Wanted, is_in_doubt, is_unknown_by_text, needs_all, wanted};
@@ -47,7 +49,7 @@ const NEEDS: &[Need] = &[Field("plan", "cost_total"), Field("server", "sessions_
 const USE_PLANS: &[&str] = &["https://www.postgresql.org/docs/current/using-explain.html"];
 
 /// The rules about plans, by their modules.
-pub(super) const ALL: [&[Rule]; 9] = [
+pub(super) const ALL: [&[Rule]; 10] = [
     RULES,
     declared::RULES,
     narrow::RULES,
@@ -57,6 +59,7 @@ pub(super) const ALL: [&[Rule]; 9] = [
     each::RULES,
     skip::RULES,
     anew::RULES,
+    unserved::RULES,
 ];
 
 /// What a rule sees in a plan.

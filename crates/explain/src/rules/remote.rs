@@ -2,6 +2,7 @@
 //! that fit what is sent and are not wanted.
 
 use super::costly::{closing, in_a_line, plain, severity};
+use super::paste::literal;
 use super::plan::{self, Planned};
 use crate::case::{Case, Thing};
 use crate::node_time;
@@ -54,11 +55,13 @@ fn judge(case: &Case) -> Answer {
         let sends = sends_condition(&scan);
         let filter = scan.lines.word("filter");
         claims.extend(match (filter.is_empty(), sends) {
-            (false, Some(false)) => fetched(case, &planned, &scan, waits),
+            (false, Some(false)) => fetched(case, &planned, &scan, waits).or_else(|| {
+                slow(case, &planned, &scan, waits).filter(|_| is_sent_later(case, &planned, &scan))
+            }),
             (_, Some(true)) if let Some(sent) = sent_for_few(case, &planned, &scan) => {
                 Some(many(&planned, case, &scan, (waits, sent)))
             }
-            (true, Some(true)) if waits >= WAITS_SLOW => slow(case, &planned, &scan, waits),
+            (true, Some(true)) => slow(case, &planned, &scan, waits),
             _ => None,
         });
     }
@@ -250,9 +253,50 @@ fn many(planned: &Planned<'_>, case: &Case, scan: &Thing<'_>, (waits, sent): (f6
         )
 }
 
+/// Whether a condition that a plan for unknown values checks here is sent when the statement runs: what is computed of parameters alone is a constant then, and
+/// the cursors fetch no more rows than are returned.
+fn is_sent_later(case: &Case, planned: &Planned<'_>, scan: &Thing<'_>) -> bool {
+    let fetched = fetched_per_s(case) / planned.statement.calls_per_s.unwrap_or(0.0).max(f64::MIN_POSITIVE);
+    let is_for_few =
+        fetched > 0.0 && fetched <= planned.statement.rows.unwrap_or(0.0).max(1.0) * SENT_PER_ROW_MIN;
+    let filter = statement::conditions(scan.lines.word("filter")).unwrap_or_default();
+    is_for_few && !filter.is_empty() && filter.iter().all(|one| one.inside.is_none())
+}
+
+/// The database of this server in which cursors of postgres_fdw are read: then the other server is this one.
+fn database_here(planned: &Planned<'_>) -> Option<(String, f64)> {
+    let mut cursors =
+        planned.time.statements.iter().filter(|one| is_fetch(&one.text) && !one.database.is_empty());
+    let first = cursors.next()?;
+    cursors
+        .all(|one| one.database == first.database)
+        .then(|| (first.database.clone(), first.blocks.unwrap_or(0.0)))
+}
+
+/// What to look at on the other side: the indexes of the table, and the one that may be missing.
+fn there(remote: &str, conditions: &[Condition], place: &str) -> Vec<String> {
+    let Some(table) = statement::parse(remote).ok().and_then(|parsed| parsed.tables.into_iter().next())
+    else {
+        return vec![];
+    };
+    let schema = table.schema.as_deref().unwrap_or("public");
+    let relation = format!("{}.{}", statement::quoted(schema), statement::quoted(&table.name));
+    let columns = statement::index_columns(conditions);
+    let look = format!(
+        "SELECT indexdef FROM pg_indexes WHERE schemaname = {} AND tablename = {}; -- {place}: is there one that begins with {}?",
+        literal(schema),
+        literal(&table.name),
+        plain(&columns.join(", "), CONDITION_CHARS)
+    );
+    let create = (!columns.is_empty()).then(|| {
+        format!("{} -- {place}, if there is none", statement::index_command(&relation, &columns, true))
+    });
+    std::iter::once(look).chain(create).collect()
+}
+
 /// The condition is sent, and the other server takes the time; `None` where it is only queried often.
 fn slow(case: &Case, planned: &Planned<'_>, scan: &Thing<'_>, waits: f64) -> Option<Claim> {
-    let mean_ms = planned.statement.mean_ms.filter(|ms| *ms >= SLOW_MS)?;
+    let mean_ms = planned.statement.mean_ms.filter(|ms| *ms >= SLOW_MS && waits >= WAITS_SLOW)?;
     let is_repeated = planned
         .nodes
         .iter()
@@ -263,7 +307,13 @@ fn slow(case: &Case, planned: &Planned<'_>, scan: &Thing<'_>, waits: f64) -> Opt
     let remote = scan.lines.word("remote");
     let parsed = statement::parse(remote).ok()?;
     let table = parsed.tables.first().map(|table| table.name.clone())?;
-    let columns: Vec<String> = parsed.conditions.iter().map(in_words).collect();
+    let of_filter = statement::conditions(scan.lines.word("filter")).unwrap_or_default();
+    let conditions: Vec<Condition> = parsed.conditions.into_iter().chain(of_filter).collect();
+    let columns: Vec<String> = conditions.iter().map(in_words).collect();
+    let here = database_here(planned);
+    let place = here.as_ref().map_or("on that server".to_string(), |(database, _)| {
+        format!("in database {}", plain(database, CONDITION_CHARS))
+    });
     let text = format!(
         "{} of the session time is one statement that waits {} for {} to find its rows of {}: the condition is sent ({}), so what is slow is there, most \
          likely a table {table} without an index that fits",
@@ -273,22 +323,34 @@ fn slow(case: &Case, planned: &Planned<'_>, scan: &Thing<'_>, waits: f64) -> Opt
         scan.lines.word("relation"),
         plain(&columns.join(", "), CONDITION_CHARS)
     );
-    let there = match statement::plannable(remote) {
+    let mut commands = vec![match statement::plannable(remote) {
         Ok(text) => format!("EXPLAIN (GENERIC_PLAN) {text}; -- as the application's role on that server, PostgreSQL 16; before it with values for $1"),
         Err(_) => "SELECT srvname, srvoptions FROM pg_foreign_server; -- then, on that server, EXPLAIN of what is sent, as the evidence has it".to_string(),
-    };
+    }];
+    commands.extend(there(remote, &conditions, &place));
+    let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
     let claim = planned
         .claim(case, Level::CoOccurrence, severity(planned.statement.share), text)
         .number("waits_share", waits)
         .because(format!("what is sent: {}", plain(remote, REMOTE_CHARS)))
         .because(format!("an execution takes {}: {}", units::us(mean_ms * 1000.0), in_a_line(planned.statement)))
         .because(planned.file())
-        .not("a condition that is checked here: the plan has none")
+        .with(here, |claim, (database, blocks)| {
+            claim.because(format!(
+                "the cursors of postgres_fdw are read in database {} of this server: {} blocks for each fetch",
+                plain(&database, CONDITION_CHARS),
+                units::short(blocks)
+            ))
+        })
+        .not(match scan.lines.word("filter") {
+            "" => "a condition that is checked here: the plan has none",
+            _ => "a condition that is checked here: no more rows are fetched than are returned, so it is sent when its values are known",
+        })
         .lacking("the plan there: watch that server, too")
         .remedy(
             "plan what is sent on that server, with values: if it scans the table, create an index there for the columns of the condition, or on the \
              expression that it compares; a foreign table on a view changes nothing of that",
-            &[&there],
+            &commands,
         );
     Some(claim)
 }

@@ -6,7 +6,7 @@ mod scan;
 mod spill;
 
 pub(super) use planning::{joined_tables, share as planning_share};
-pub(super) use scan::{conditions_on, explain_it};
+pub(super) use scan::{conditions_on, explain_it, is_scanned};
 
 use super::costly::{busy, in_a_line, severity};
 use crate::case::Case;

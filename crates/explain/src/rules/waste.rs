@@ -16,6 +16,7 @@ use record::finding::{Level, NodeTime, Severity, StatementTime};
 use record::statement::{self, Verb};
 
 pub(crate) use walk::DEAD_ROWS;
+pub(super) use walk::is_walked;
 
 pub(super) const RULES: &[Rule] = &[
     Rule {

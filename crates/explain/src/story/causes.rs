@@ -158,6 +158,10 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
     ("PLAN-01", &["MEM-04", "SES-03", "PLAN-06", "IO-07", "PLAN-25", "PLAN-12"]),
     ("PLAN-25", &["MEM-04", "SES-03", "IO-07", "PLAN-24"]),
     ("PLAN-87", &["PLAN-62", "PLAN-45", "PLAN-01", "PLAN-24", "MEM-04", "SES-03", "IO-07"]),
+    (
+        "PLAN-88",
+        &["PLAN-24", "PLAN-12", "PLAN-05", "PLAN-16", "VAC-14", "MEM-04", "SES-03", "PLAN-06", "IO-07"],
+    ),
     ("PLAN-27", &["MEM-04", "SES-03", "IO-07"]),
     ("LWL-07", &["DIST-06"]),
     ("SES-04", &["SES-01"]),

@@ -24,6 +24,7 @@ mod spread;
 mod steps;
 pub(crate) mod surplus;
 mod time;
+pub(crate) mod unserved;
 pub(crate) mod work;
 
 pub(crate) use again::HARMLESS as HARMLESS_AGAIN;
@@ -81,4 +82,5 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Fires> {
         .chain(rows::CASES)
         .chain(definitions::CASES)
         .chain(outside::CASES)
+        .chain(unserved::CASES)
 }

@@ -77,7 +77,7 @@ pub(crate) fn lasting(scene: &mut Scene, mode: &str, times: (u64, u64, u64)) {
 }
 
 /// A statement on a foreign table that waits for its server: what is sent, what is checked here, and the rows of an execution.
-fn foreign(scene: &mut Scene, remote: &str, filter: &str, rows: u64) {
+pub(crate) fn foreign(scene: &mut Scene, remote: &str, filter: &str, rows: u64) {
     let figures = json!({"calls": 90, "total_ms": 30_000.0, "rows": 90 * rows, "shared_hit": 0});
     statement(
         scene,
@@ -95,7 +95,7 @@ fn foreign(scene: &mut Scene, remote: &str, filter: &str, rows: u64) {
     }
 }
 
-const ALL_ROWS: &str = "SELECT id, name, phone FROM public.customers";
+pub(crate) const ALL_ROWS: &str = "SELECT id, name, phone FROM public.customers";
 const BY_PHONE: &str = "SELECT id, name FROM public.customers WHERE ((replace(phone, ' ', '') = $1::text))";
 const HERE: &str = "(norm_phone(customers.phone) = norm_phone($1))";
 

@@ -437,6 +437,20 @@ pub(super) fn plain_column(expr: &Expr) -> Option<String> {
     column_of(expr).filter(|(_, _, inside)| inside.is_none()).map(|(_, column, _)| column)
 }
 
+/// The table in front of a column that one side of a comparison looks at; an empty name where none is written.
+pub(super) fn table_of(expr: &Expr) -> Option<String> {
+    column_of(expr).map(|(table, _, _)| table.unwrap_or_default())
+}
+
+/// The column that one side of a part of a condition looks at, and how that part compares it.
+pub(super) fn condition_on(side: &Expr, whole: &Expr) -> Option<Condition> {
+    let (table, column, inside) = column_of(side)?;
+    let of_whole = expression(whole);
+    let how = of_whole.iter().find(|one| one.column == column).map_or(Use::Other, |one| one.how);
+    let computed = inside.as_ref().map(|_| without_table(&side.to_string(), table.as_deref()));
+    Some(Condition { table, column, how, inside, computed })
+}
+
 /// The column of a compared expression. An expression over several columns has none.
 fn column_of(expr: &Expr) -> Option<Found> {
     const STEPS_MAX: usize = 8;

@@ -14,6 +14,56 @@ const COPIES_MIN: f64 = 10.0;
 /// Rows of such a join.
 const JOINED_MIN: f64 = 1_000.0;
 
+/// The share of a plan's cost that is a sort, from which on it is what takes the time.
+const SORT_MIN: f64 = 0.3;
+
+/// The type of a column, as far as the plan's steps have it.
+fn kind_of<'a>(planned: &super::super::plan::Planned<'a>, column: &str) -> &'a str {
+    let of = |one: &'a str| one.strip_prefix(column)?.strip_prefix(' ');
+    let types = planned.nodes.iter().flat_map(|node| node.lines.word("column_types").split("; "));
+    types.into_iter().find_map(of).unwrap_or_default()
+}
+
+/// Why count(DISTINCT) may cost little: the sort is a small part of the plan, or numbers are sorted within many groups. From PostgreSQL 16 on the plan has the
+/// sort as a step; before, the aggregate sorts, and its cost is no part of the plan's.
+pub(super) fn sorts_cheaply(seen: &Seen<'_>, counted: &str) -> Option<String> {
+    let planned =
+        super::super::plan::plan_of(seen.case, seen.time, seen.statement).filter(|_| !seen.spills())?;
+    let column = counted.rsplit('.').next().unwrap_or(counted).trim_matches('"');
+    if ["text", "character", "uuid"].iter().any(|kind| kind_of(&planned, column).starts_with(kind)) {
+        return None;
+    }
+    let is_key = |node: &Thing<'_>| {
+        let mut keys = node.lines.word("condition").split(", ");
+        keys.any(|key| {
+            key.split(' ')
+                .next()
+                .and_then(|key| key.rsplit('.').next())
+                .is_some_and(|key| key.trim_matches('"') == column)
+        })
+    };
+    let sort = planned.nodes.iter().find(|node| node.lines.word("kind").ends_with("Sort") && is_key(node));
+    let is_grouped = planned
+        .nodes
+        .iter()
+        .any(|node| node.lines.word("kind") == "Aggregate" && !node.lines.word("condition").is_empty());
+    let whole = planned.plan.lines.last("cost_total").unwrap_or(0.0).max(f64::MIN_POSITIVE);
+    let share = sort.map(|sort| {
+        let inside: f64 = inputs(&planned, sort).map(|node| number(&node, "cost_total")).sum();
+        (number(sort, "cost_total") - inside) / whole
+    });
+    match share {
+        Some(share) if share >= SORT_MIN => None,
+        Some(share) => Some(format!(
+            "whether the sort takes the time: the planner gives it {} of the plan's cost; EXPLAIN (ANALYZE) of both forms shows which one is quicker",
+            units::percent(share)
+        )),
+        None => is_grouped.then(|| {
+            "whether the sort takes the time: it sorts numbers, within groups; EXPLAIN (ANALYZE) of both forms shows which one is quicker".to_string()
+        }),
+    }
+}
+
 /// PLAN-51.
 pub(super) fn existence(seen: &Seen<'_>) -> Option<Found> {
     if !seen.shape.asks_for_any || seen.blocks() < BLOCKS_MIN {

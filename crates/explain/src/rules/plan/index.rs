@@ -86,7 +86,11 @@ pub(super) fn forgive_relabelling(condition: &mut Condition, types: &str) {
 
 /// Whether an index belongs to this table in the database of the statement: names repeat in other schemas and databases.
 pub(in crate::rules) fn is_of(index: &Thing<'_>, planned: &Planned<'_>, relation: &str) -> bool {
-    let (database, wanted) = (index.lines.word("database"), planned.statement.database.as_str());
+    is_in(index, &planned.statement.database, relation)
+}
+
+fn is_in(index: &Thing<'_>, wanted: &str, relation: &str) -> bool {
+    let database = index.lines.word("database");
     let is_there = database.is_empty() || wanted.is_empty() || database == wanted;
     is_there && index.lines.word("relation") == relation
 }
@@ -97,8 +101,17 @@ pub(super) fn indexes<'a>(
     planned: &Planned<'a>,
     relation: &str,
 ) -> Vec<(Thing<'a>, Vec<&'a str>)> {
-    let all = case.at("plan_index", planned.time.node.as_str());
-    let of_table = all.filter(|index| is_of(index, planned, relation));
+    indexes_of(case, planned.time.node.as_str(), &planned.statement.database, relation)
+}
+
+/// The same without a plan.
+pub(super) fn indexes_of<'a>(
+    case: &'a Case,
+    node: &'a str,
+    database: &str,
+    relation: &str,
+) -> Vec<(Thing<'a>, Vec<&'a str>)> {
+    let of_table = case.at("plan_index", node).filter(|index| is_in(index, database, relation));
     of_table.map(|index| (index, index.lines.word("columns").split("; ").collect())).collect()
 }
 

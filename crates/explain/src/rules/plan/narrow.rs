@@ -5,11 +5,12 @@ use super::KEPT_SHARE_MAX;
 use super::index::{indexes, scans_of, serves};
 use super::{NEEDS, Planned, does_more, judge, number, severity};
 use crate::case::{Case, Thing};
-use crate::rule::{Claim, Rule};
-use crate::rules::costly::closing;
+use crate::rule::Need::{Any, Field};
+use crate::rule::{Answer, Claim, Rule};
+use crate::rules::costly::{busy, closing, in_a_line};
 use crate::rules::statement::explain_it;
 use crate::units;
-use record::finding::{Level, Severity};
+use record::finding::{Level, NodeTime, Severity, StatementTime};
 use record::statement::{self, Condition};
 
 pub(in crate::rules) const RULES: &[Rule] = &[
@@ -44,10 +45,13 @@ pub(in crate::rules) const RULES: &[Rule] = &[
     Rule {
         id: "PLAN-56",
         title: "a setting forbids a kind of plan",
-        needs: NEEDS,
+        needs: &[
+            Any(&[Field("plan", "cost_total"), Field("statement", "calls")]),
+            Field("server", "sessions_active"),
+        ],
         limits: "10 % of the session time in a statement that touches 100 blocks, ten for each row, while enable_nestloop, enable_hashjoin, \
-            enable_seqscan or the like is off and the plan has what takes its place (ours)",
-        judge: |case| judge(case, off, "settings that forbid kinds of plans"),
+            enable_seqscan or the like is off and the plan has what takes its place; without a plan by a join in its text (ours)",
+        judge: forbidden,
         links: &["https://www.postgresql.org/docs/current/runtime-config-query.html"],
     },
 ];
@@ -342,6 +346,57 @@ const FORBIDDEN: [(&str, &[&str]); 8] = [
     ("enable_partition_pruning", &["Append", "Merge Append"]),
 ];
 
+/// The kinds of join, of which one that is forbidden is seen without a plan: a statement that joins few rows takes another one.
+const JOINS_OFF: [&str; 2] = ["enable_nestloop", "enable_hashjoin"];
+const ROLES: &str = "SELECT coalesce(d.datname, '(all databases)') AS database, coalesce(r.rolname, '(all roles)') AS role, s.setconfig FROM \
+    pg_db_role_setting s LEFT JOIN pg_database d ON d.oid = s.setdatabase LEFT JOIN pg_roles r ON r.oid = s.setrole;";
+
+/// The same where a statement has no plan: it joins, and touches far more blocks than it returns rows.
+fn off_by_text(case: &Case, time: &NodeTime, statement: &StatementTime) -> Option<Claim> {
+    let (blocks, rows) = (statement.blocks.unwrap_or(0.0), statement.rows.unwrap_or(0.0));
+    let is_wasteful = blocks >= BLOCKS_MIN && blocks >= rows.max(1.0) * BLOCKS_PER_ROW_MIN;
+    if statement.share < super::SHARE_MIN || !is_wasteful || super::plan_of(case, time, statement).is_some() {
+        return None;
+    }
+    let name = JOINS_OFF.iter().find(|name| case.setting(&time.node, name) == Some("off"))?;
+    let parsed = statement::parse(&statement.text).ok()?;
+    if parsed.tables.len() < 2 || !parsed.is_filtered {
+        return None;
+    }
+    let text = format!(
+        "{}: {name} is off for this server or database, and a statement that takes {} of the session time joins {} tables and touches {} blocks for {} rows",
+        time.node,
+        units::percent(statement.share),
+        parsed.tables.len(),
+        units::short(blocks),
+        units::short(rows)
+    );
+    let show = format!("SET {name} = on; {}", explain_it(case, &time.node, statement));
+    Some(
+        Claim::new(severity(statement.share), Level::CoOccurrence, text)
+            .on_node(&time.node)
+            .during(case.one("server", &time.node).map(|server| server.ticks.window()))
+            .number("share", statement.share)
+            .because(format!("the statement: {}", in_a_line(statement)))
+            .because(format!("{name} is off in a session of ours: the configuration, the database or its role sets it"))
+            .lacking("its plan: the first command shows it as it would be without the setting")
+            .remedy(
+                "take the setting back, and set it only where it helps: in the session or transaction of that one statement (SET LOCAL)",
+                &[&show, ROLES, &format!("ALTER SYSTEM RESET {name}; SELECT pg_reload_conf(); -- or ALTER DATABASE ... RESET {name};")],
+            ),
+    )
+}
+
+/// PLAN-56.
+fn forbidden(case: &Case) -> Answer {
+    let mut claims: Vec<Claim> =
+        super::planned(case, super::SHARE_MIN).filter_map(|planned| off(case, &planned)).collect();
+    for time in busy(case) {
+        claims.extend(time.statements.iter().filter_map(|statement| off_by_text(case, time, statement)));
+    }
+    Answer::of(claims, || "settings that forbid kinds of plans".to_string())
+}
+
 fn off(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
     let node = planned.time.node.as_str();
     let has = |kinds: &[&str]| planned.nodes.iter().any(|one| kinds.contains(&one.lines.word("kind")));
@@ -365,9 +420,7 @@ fn off(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
                     "take the setting back, and set it only where it helps: in the session or transaction of that one statement (SET LOCAL)",
                     &[
                         &show,
-                        "SELECT coalesce(d.datname, '(all databases)') AS database, coalesce(r.rolname, '(all roles)') AS role, s.setconfig FROM \
-                         pg_db_role_setting s \
-                         LEFT JOIN pg_database d ON d.oid = s.setdatabase LEFT JOIN pg_roles r ON r.oid = s.setrole;",
+                        ROLES,
                         &format!("ALTER SYSTEM RESET {name}; SELECT pg_reload_conf(); -- or ALTER DATABASE ... RESET {name};"),
                     ],
                 ),

@@ -3,7 +3,7 @@
 //! A plan for unknown values never uses an index for a pattern, because the index is searched for what the pattern begins with. So counters must show that
 //! the table is scanned, except where no pattern at all could use the index.
 
-use super::index::{Scan, class_of, forgive_relabelling, indexes};
+use super::index::{Scan, class_of, forgive_relabelling, indexes, indexes_of};
 use super::settings::own_setting;
 use super::{Planned, scanned};
 use crate::case::engine::reset_command;
@@ -461,9 +461,9 @@ fn of_alternatives(case: &Case, planned: &Planned<'_>, scan: &Scan<'_>) -> Optio
 }
 
 /// The same for a statement without a plan, by the conditions in its text on a table that is scanned.
-pub(in crate::rules) fn of_text(
-    case: &Case,
-    node: &str,
+pub(in crate::rules) fn of_text<'a>(
+    case: &'a Case,
+    node: &'a str,
     statement: &StatementTime,
     relation: &str,
     conditions: &[Condition],
@@ -472,7 +472,12 @@ pub(in crate::rules) fn of_text(
     let mut key = conditions.iter().find_map(|condition| Key::of(relation, condition, "", ""))?;
     key.begin = begin(case, node, statement, relation, key.column);
     let column = key.column.to_string();
-    let mut advice = key.advice(&[], None, Seen::Scanned, beside)?;
+    let there = indexes_of(case, node, &statement.database, relation);
+    let mut advice = key.advice(&there, None, Seen::Scanned, beside)?;
+    // What is there was recorded with a plan of this or another statement.
+    if !there.is_empty() {
+        return Some(advice);
+    }
     advice.commands.insert(
         0,
         format!(

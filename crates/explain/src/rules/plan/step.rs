@@ -3,6 +3,7 @@
 
 use super::{
     Planned, SHARE_MIN, below, busy, in_a_line, inputs, is_explained, number, plan_of, planned, severity,
+    unserved,
 };
 use crate::case::{Case, Thing};
 use crate::rule::Need::{self, Any, Field};
@@ -285,7 +286,7 @@ pub(super) fn costliest_steps(case: &Case) -> Answer {
     let mut claims = vec![];
     for planned in planned(case, STEP_SHARE_MIN) {
         let is_short = planned.statement.mean_ms.is_some_and(|ms| ms < MEAN_MS_MIN);
-        if is_short || is_explained(case, &planned) {
+        if is_short || is_explained(case, &planned) || unserved::is_found(case, &planned) {
             continue;
         }
         let Some(step) = costliest(&planned) else { continue };
@@ -311,6 +312,7 @@ pub(super) fn costliest_steps(case: &Case) -> Answer {
             let planned = plan_of(case, time, statement);
             let is_known = planned.as_ref().is_some_and(|planned| {
                 is_explained(case, planned)
+                    || unserved::is_found(case, planned)
                     || costliest(planned).is_some_and(|step| words(planned, &step).is_some())
             });
             if !is_known {

@@ -1,5 +1,7 @@
 //! PLAN-01: statements that scan a table for a few of its rows.
 
+mod ordered;
+
 use crate::case::{Case, Thing};
 use crate::rule::{Answer, Claim};
 use crate::rules::costly::{
@@ -10,7 +12,7 @@ use crate::rules::plan::Wanted;
 use crate::rules::{inspect, plan};
 use crate::units;
 use record::finding::{Level, NodeTime, Severity, StatementTime};
-use record::statement::{self, Condition, Use, Verb};
+use record::statement::{self, Condition, Verb};
 use record::watched::{FUNCTION_TEXT, Fact};
 
 /// Characters of a statement that is offered for pasting; what is cut ends with an ellipsis, and is not offered.
@@ -102,74 +104,93 @@ fn searched_list(text: &str) -> Option<String> {
     (record::statement::is_name(column) && !column.starts_with('$')).then(|| column.to_string())
 }
 
+/// A statement that scans a table for few of its rows, with its plan; `None` if an index would not help, or another rule explains it.
+fn seen<'a>(
+    case: &'a Case,
+    time: &'a NodeTime,
+    statement: &'a StatementTime,
+) -> Option<(Scan<'a>, Option<plan::Planned<'a>>)> {
+    let (calls, blocks) = wasteful(statement)?;
+    let (table, each, scans) = scanned(case, &time.node, statement)?;
+    let relation = table.lines.word("relation");
+    // Where a row is found in every eighth block or less, the table is mostly empty (VAC-08), or the blocks are those of another one.
+    if is_of_others(statement, each) || blocks >= each * EMPTY_BLOCKS_PER_ROW {
+        return None;
+    }
+    let is_named = names_table(statement, relation) || names_whole(statement, &table);
+    if !is_named && is_of_another(time, statement, relation) {
+        return None;
+    }
+    let planned = plan::plan_of(case, time, statement);
+    let wanted = wanted(statement, &table, planned.as_ref());
+    let is_explained = sorts_at_random(statement)
+        || planned
+            .as_ref()
+            .is_some_and(|planned| plan::is_explained(case, planned) || plan::needs_all(planned, relation));
+    if is_explained || wanted == Wanted::Many {
+        return None;
+    }
+    let is_unknown = wanted == Wanted::Unknown;
+    Some((Scan { time, statement, table, each, scans, blocks, calls, is_named, is_unknown }, planned))
+}
+
+/// Whether PLAN-01 has a finding about the statement.
+pub(in crate::rules) fn is_scanned(case: &Case, time: &NodeTime, statement: &StatementTime) -> bool {
+    seen(case, time, statement).is_some()
+}
+
 pub(super) fn scan(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
         for statement in &time.statements {
-            let Some((calls, blocks)) = wasteful(statement) else { continue };
-            let Some((table, each, scans)) = scanned(case, &time.node, statement) else { continue };
-            let relation = table.lines.word("relation");
-            // Where a row is found in every eighth block or less, the table is mostly empty (VAC-08), or the blocks are those of another one.
-            if is_of_others(statement, each) || blocks >= each * EMPTY_BLOCKS_PER_ROW {
-                continue;
+            if let Some((scan, planned)) = seen(case, time, statement) {
+                claims.push(claim(case, &scan, planned.as_ref()));
             }
-            let is_named = names_table(statement, relation) || names_whole(statement, &table);
-            if !is_named && is_of_another(time, statement, relation) {
-                continue;
-            }
-            let planned = plan::plan_of(case, time, statement);
-            let wanted = wanted(statement, &table, planned.as_ref());
-            let is_explained = sorts_at_random(statement)
-                || planned.as_ref().is_some_and(|planned| {
-                    plan::is_explained(case, planned) || plan::needs_all(planned, relation)
-                });
-            if is_explained || wanted == Wanted::Many {
-                continue;
-            }
-            let proposal = planned.as_ref().and_then(|planned| plan::proposal(case, planned));
-            let is_unknown = wanted == Wanted::Unknown;
-            let scan = Scan { time, statement, table, each, scans, blocks, calls, is_named, is_unknown };
-            if let Some(gone) =
-                come_and_gone(case, relation, &compared(statement, relation, proposal.as_ref()))
-            {
-                claims.push(with_index_away(case, &scan, gone));
-                continue;
-            }
-            let pattern = || pattern(case, time, statement, relation, planned.as_ref()).filter(|_| is_named);
-            claims.push(match proposal {
-                Some(proposal)
-                    if planned.as_ref().is_some_and(|planned| !is_compared(planned, &proposal))
-                        && pattern().is_some() =>
-                {
-                    match pattern() {
-                        Some(advice) => with_advice(&scan, advice),
-                        None => plan::with_proposal(scan.claim(None), &proposal),
-                    }
-                }
-                Some(proposal) => {
-                    let columns = (proposal.relation == relation).then(|| proposal.columns.join(" or "));
-                    let lack = columns.map(|columns| format!("no index begins with {columns}"));
-                    plan::with_proposal(scan.claim(lack), &proposal)
-                }
-                None => {
-                    match (pattern(), planned.as_ref().and_then(|planned| ordered(case, planned, relation))) {
-                        (Some(advice), _) => with_advice(&scan, advice),
-                        (None, _)
-                            if planned.as_ref().is_some_and(|planned| is_alternative(planned, relation)) =>
-                        {
-                            with_union(case, &scan)
-                        }
-                        (None, Some(order)) => with_order(&scan, &order),
-                        (None, None) => match reading_function(case, &scan) {
-                            Some(function) => with_function(case, &scan, function),
-                            None => look_for_it(case, &scan, planned.as_ref()),
-                        },
-                    }
-                }
-            });
         }
     }
     Answer::of(claims, || "statements that take the time, and sequential scans of tables".to_string())
+}
+
+/// The claim about a scan, with the index that it lacks as far as that is known.
+fn claim(case: &Case, scan: &Scan<'_>, planned: Option<&plan::Planned<'_>>) -> Claim {
+    let (statement, relation) = (scan.statement, scan.relation());
+    let proposal = planned.and_then(|planned| plan::proposal(case, planned));
+    if let Some(gone) = come_and_gone(case, relation, &compared(statement, relation, proposal.as_ref())) {
+        return with_index_away(case, scan, gone);
+    }
+    let pattern = || pattern(case, scan.time, statement, relation, planned).filter(|_| scan.is_named);
+    if let Some(proposal) = proposal {
+        let is_by_value = planned.is_some_and(|planned| is_compared(planned, &proposal));
+        if let Some(advice) = pattern().filter(|_| !is_by_value) {
+            return with_advice(scan, advice);
+        }
+        let columns = (proposal.relation == relation).then(|| proposal.columns.join(" or "));
+        let lack = columns.map(|columns| format!("no index begins with {columns}"));
+        return plan::with_proposal(scan.claim(lack), &proposal);
+    }
+    if let Some(advice) = pattern() {
+        return with_advice(scan, advice);
+    }
+    if planned.is_some_and(|planned| is_alternative(planned, relation)) {
+        return with_union(case, scan);
+    }
+    if let Some(order) = planned.and_then(|planned| ordered::of_plan(case, planned, relation)) {
+        return ordered::with_order(scan, &order);
+    }
+    if let Some(function) = reading_function(case, scan) {
+        return with_function(case, scan, function);
+    }
+    match planned.and_then(|planned| plan::why_unserved(case, planned)) {
+        Some(reason) => with_reason(case, scan, reason),
+        None => look_for_it(case, scan, planned),
+    }
+}
+
+/// The reason that the parts of the condition in the plan have.
+fn with_reason(case: &Case, scan: &Scan<'_>, reason: plan::Reason) -> Claim {
+    let explain = explain_it(case, &scan.time.node, scan.statement);
+    let commands: Vec<&str> = reason.commands.iter().map(String::as_str).chain([explain.as_str()]).collect();
+    scan.claim(Some(reason.words)).remedy(reason.remedy, &commands)
 }
 
 /// Columns of a table that a statement compares: by its text, and by the index that its plan lacks.
@@ -450,75 +471,6 @@ fn with_union(case: &Case, scan: &Scan<'_>) -> Claim {
         .remedy(
             "write a UNION of two statements, one for each side: each reads its rows by its index, and UNION removes those that both have",
             &[&explain_it(case, &scan.time.node, scan.statement)],
-        )
-}
-
-/// The first rows in an order, for which a plan reads and sorts all that fit: an index has them in that order.
-struct Ordered {
-    /// Columns that have to be equal to something.
-    equal: Vec<String>,
-    /// Those of the order, with DESC.
-    order: Vec<String>,
-}
-
-/// The scan of a relation below a sort and a limit, if no index begins with its columns.
-fn ordered(case: &Case, planned: &plan::Planned<'_>, relation: &str) -> Option<Ordered> {
-    let has = |kind: &str| planned.nodes.iter().find(|node| node.lines.word("kind") == kind);
-    let (sort, _) = (has("Sort")?, has("Limit")?);
-    let scan = planned.nodes.iter().find(|node| {
-        node.lines.word("kind") == "Seq Scan"
-            && node.lines.word("relation") == relation
-            && !node.lines.word("filter").is_empty()
-    })?;
-    let column = |part: &str| {
-        let (name, direction) = part.trim().split_once(' ').unwrap_or((part.trim(), ""));
-        let name = name.rsplit('.').next()?;
-        let is_plain = !name.contains('(') && ["", "DESC"].contains(&direction);
-        is_plain.then(|| format!("{name} {direction}").trim_end().to_string())
-    };
-    let order: Vec<String> = sort.lines.word("condition").split(',').map(column).collect::<Option<_>>()?;
-    let conditions = statement::conditions(scan.lines.word("filter")).ok()?;
-    let mut equal: Vec<String> =
-        conditions.into_iter().filter(|one| one.how == Use::Equality).map(|one| one.column).collect();
-    equal.dedup();
-    let first = |index: &Thing<'_>| index.lines.word("columns").split("; ").next().unwrap_or("").to_string();
-    let is_there = case
-        .at("plan_index", &planned.time.node)
-        .filter(|index| index.lines.word("relation") == relation && index.lines.flag("valid") != Some(false))
-        .any(|index| match equal.as_slice() {
-            [] => order[0].starts_with(&first(&index)),
-            equal => equal.contains(&first(&index)),
-        });
-    (!is_there && equal.len() + order.len() <= COLUMNS_MAX).then_some(Ordered { equal, order })
-}
-
-/// Columns of an index that is proposed.
-const COLUMNS_MAX: usize = 6;
-
-fn with_order(scan: &Scan<'_>, found: &Ordered) -> Claim {
-    let Ordered { equal, order } = found;
-    let quoted = |one: &String| {
-        let (name, direction) = one.split_once(' ').unwrap_or((one, ""));
-        format!("{} {direction}", statement::quoted(name.trim_matches('"'))).trim_end().to_string()
-    };
-    let all: Vec<String> = equal.iter().chain(order).map(quoted).collect();
-    let relation = scan.relation();
-    let lack = match equal.as_slice() {
-        [] => format!("it sorts them, and no index has the order {}", order.join(", ")),
-        equal => format!(
-            "it sorts what fits, and no index has {} and then the order {}",
-            equal.join(" and "),
-            order.join(", ")
-        ),
-    };
-    scan.claim(Some(lack))
-        .because("the plan reads the table, sorts the rows that fit, and stops after the first: an index in that order begins with them")
-        .lacking("the index tried: EXPLAIN with hypopg, or on a copy")
-        .remedy(
-            "create an index with the columns of the conditions first and those of ORDER BY behind them; for a queue leave out what is done \
-                (WHERE state = ...); \
-             CONCURRENTLY does not block writes, and must not run in a transaction",
-            &[&format!("CREATE INDEX CONCURRENTLY ON {relation} ({});", all.join(", "))],
         )
 }
 

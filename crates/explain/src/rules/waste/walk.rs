@@ -148,50 +148,75 @@ fn reads_elsewhere(case: &Case, node: &Thing<'_>, statement: &StatementTime) -> 
     own < all * OWN_BLOCKS_MIN
 }
 
+/// A statement with ORDER BY and LIMIT that reads far more than it returns.
+struct Walked<'a> {
+    planned: Option<plan::Planned<'a>>,
+    /// Whether its plan shows the walk.
+    is_shown: bool,
+    by_index: Option<f64>,
+}
+
+fn seen<'a>(case: &'a Case, time: &'a NodeTime, statement: &'a StatementTime) -> Option<Walked<'a>> {
+    let (rows, blocks) = (statement.rows.unwrap_or(0.0), statement.blocks.unwrap_or(0.0));
+    let text = statement.text.to_ascii_lowercase();
+    let has = |word: &str| text.split_whitespace().any(|other| other == word);
+    let is_ordered = has("order") && has("limit") && !has("offset");
+    if statement.share < SHARE_MIN || !is_ordered || blocks < BLOCKS_MIN || blocks < rows * PER_ROW_MIN {
+        return None;
+    }
+    let planned = plan::plan_of(case, time, statement);
+    let node = planned.as_ref().and_then(|planned| walk(planned));
+    if node.is_some_and(|node| reads_elsewhere(case, node, statement)) {
+        return None;
+    }
+    // An index that its condition cannot use is the reason, and PLAN-11 has it.
+    if planned.as_ref().is_some_and(|planned| plan::is_obstructed(case, planned)) {
+        return None;
+    }
+    let by_index = read_by_index(case, &time.node, statement);
+    // The plan is for unknown values, also of LIMIT: sessions whose plans know them may walk another index than it shows.
+    // What is sorted is read to its end.
+    let sorts =
+        |planned: &plan::Planned<'_>| planned.nodes.iter().any(|node| node.lines.word("kind") == "Sort");
+    let is_other = planned.as_ref().is_some_and(|planned| plan::does_more(planned) && !sorts(planned));
+    // Groups are known when all rows have been read, whatever the order and the limit.
+    let makes_groups = node.is_none() && text.contains("group by");
+    if makes_groups || node.is_none() && by_index.is_none() && !is_other {
+        return None;
+    }
+    let is_shown = node.is_some();
+    Some(Walked { planned, is_shown, by_index })
+}
+
+/// Whether PLAN-27 has a finding about the statement.
+pub(in crate::rules) fn is_walked(case: &Case, time: &NodeTime, statement: &StatementTime) -> bool {
+    seen(case, time, statement).is_some()
+}
+
 pub(super) fn walked(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
-        for statement in time.statements.iter().filter(|statement| statement.share >= SHARE_MIN) {
-            let (rows, blocks) = (statement.rows.unwrap_or(0.0), statement.blocks.unwrap_or(0.0));
-            let text = statement.text.to_ascii_lowercase();
-            let has = |word: &str| text.split_whitespace().any(|other| other == word);
-            let is_ordered = has("order") && has("limit") && !has("offset");
-            if !is_ordered || blocks < BLOCKS_MIN || blocks < rows * PER_ROW_MIN {
-                continue;
-            }
-            let planned = plan::plan_of(case, time, statement);
-            let node = planned.as_ref().and_then(|planned| walk(planned));
-            if node.is_some_and(|node| reads_elsewhere(case, node, statement)) {
-                continue;
-            }
-            // An index that its condition cannot use is the reason, and PLAN-11 has it.
-            if planned.as_ref().is_some_and(|planned| plan::is_obstructed(case, planned)) {
-                continue;
-            }
-            let by_index = read_by_index(case, &time.node, statement);
-            // The plan is for unknown values, also of LIMIT: sessions whose plans know them may walk another index than it shows.
-            // What is sorted is read to its end.
-            let sorts = |planned: &plan::Planned<'_>| {
-                planned.nodes.iter().any(|node| node.lines.word("kind") == "Sort")
-            };
-            let is_other =
-                planned.as_ref().is_some_and(|planned| plan::does_more(planned) && !sorts(planned));
-            // Groups are known when all rows have been read, whatever the order and the limit.
-            let makes_groups = node.is_none() && text.contains("group by");
-            if makes_groups || node.is_none() && by_index.is_none() && !is_other {
-                continue;
-            }
+        for statement in &time.statements {
+            let Some(Walked { planned, is_shown, by_index }) = seen(case, time, statement) else { continue };
             if planned.is_none()
                 && let Some(claim) = of_pattern(case, time, statement)
             {
                 claims.push(claim);
                 continue;
             }
-            let reason = planned.as_ref().and_then(|planned| reason(planned, node));
+            let node = planned.as_ref().and_then(|planned| walk(planned)).filter(|_| is_shown);
+            let own = planned.as_ref().and_then(|planned| reason(planned, node));
+            let reason = own.or_else(|| planned.as_ref().and_then(|planned| unserved(case, planned)));
             claims.push(of_walk(case, time, statement, (node.map(|node| node.lines), reason), by_index));
         }
     }
     Answer::of(claims, || "statements with ORDER BY and LIMIT among those that take the time".to_string())
+}
+
+/// The reason that the parts of the condition have, where the form of the plan shows none.
+fn unserved(case: &Case, planned: &plan::Planned<'_>) -> Option<Reason> {
+    let plan::Reason { words, commands, .. } = plan::why_unserved(case, planned)?;
+    Some(Reason { words, index: commands.into_iter().find(|command| command.starts_with("CREATE INDEX")) })
 }
 
 /// Of the rows of a table, those that an execution reads by an index that it reads to its end.
