@@ -3,6 +3,7 @@
 mod group;
 mod peaks;
 mod single;
+pub(super) mod spare;
 mod switched;
 
 use super::paste::{columns_of_a_key, data_directory};
@@ -211,7 +212,7 @@ fn flush_bound(case: &Case) -> Answer {
             || active < ACTIVE_MUCH * 2.0 && flush_ms.is_some_and(|ms| ms < FLUSH_SLOW_MS);
         let mut claim = Claim::new(
             match () {
-                () if is_idle => Severity::Low,
+                () if is_idle || spare::is_unhurried(case, node, each_ms) => Severity::Low,
                 () if share >= WAL_SHARE_HIGH => Severity::High,
                 () => Severity::Medium,
             },
