@@ -120,8 +120,7 @@ fn blind(case: &Case) -> Answer {
     }
     claims.extend(absences.iter().filter(|away| away.is_over).map(was_away));
     claims.extend(interrupted(case, &absences));
-    claims.extend(never_reached(case));
-    claims.extend(silent::all(case));
+    claims.extend(never_reached(case).into_iter().chain(silent::all(case)));
     Answer::of(claims, || "samples taken of samples due, resets, restarts".to_string())
 }
 

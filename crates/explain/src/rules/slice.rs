@@ -370,8 +370,8 @@ const FOREIGN: Kind = Kind {
 const LINKED: Kind = Kind {
     what: "until a connection that dblink opened, in a function or trigger, answers",
     text: "look for dblink in the functions that these statements and the triggers of their tables call: keep one connection for a session (dblink_connect \
-           with a name, opened once), or write the rows in the transaction itself; a log that must outlive a rollback can go through a queue that another process \
-           reads",
+           with a name, opened once), or write the rows in the transaction itself; a log that must outlive a rollback can go through a queue that another \
+           process reads",
     commands: &[
         "SELECT oid::regprocedure FROM pg_proc WHERE prosrc ~* 'dblink' AND pronamespace <> 'pg_catalog'::regnamespace;",
         "SELECT tgrelid::regclass, tgname, tgfoid::regprocedure FROM pg_trigger WHERE NOT tgisinternal;",

@@ -308,17 +308,20 @@ fn stands(standby: &Thing<'_>, behind: f64) -> bool {
     behind >= STANDS_BYTES && slope.is_some_and(|slope| slope / 1e6 >= STANDS_SLOPE)
 }
 
+/// Whether what is flushed and not replayed is much, or all that comes, is old, and grows.
+fn is_growing(standby: &Thing<'_>, behind: f64, lag_s: f64) -> bool {
+    let lag = standby.lines.series("replay_lag_bytes");
+    let grows = lag.is_some_and(|series| series.last().unwrap_or(0.0) > series.mean());
+    (behind >= BEHIND_BYTES || stands(standby, behind)) && lag_s >= BEHIND_S && grows
+}
+
 fn late(case: &Case) -> Answer {
     let mut claims = vec![];
     for standby in case.things("replication") {
         let lag = |field: &str| standby.lines.last(field).unwrap_or(0.0);
         let behind = lag("replay_lag_bytes") - lag("flush_lag_bytes");
         let lag_s = lag("replay_lag_us") / 1e6;
-        let grows = standby
-            .lines
-            .series("replay_lag_bytes")
-            .is_some_and(|series| lag("replay_lag_bytes") > series.mean());
-        if !(behind >= BEHIND_BYTES || stands(&standby, behind)) || lag_s < BEHIND_S || !grows {
+        if !is_growing(&standby, behind, lag_s) {
             continue;
         }
         let node = case.nodes().into_iter().find(|node| *node == standby.name).or_else(|| own::only(case));

@@ -200,6 +200,14 @@ fn rolled_back_severity(share: f64, per_s: f64, (is_known, is_meant): (bool, boo
     }
 }
 
+/// The share of the sampled sessions that wait for lists of predicate locks.
+fn predicates(case: &Case, node: &str) -> f64 {
+    let is_such = |kind: &str, event: &str| {
+        kind == "LWLock" && (event.contains("Predicate") || event.starts_with("Serializable"))
+    };
+    case.waits(node).and_then(|waits| waits.share(Who::Client, is_such)).unwrap_or(0.0)
+}
+
 /// Serialization failures, deadlocks, errors, and programs that use ROLLBACK to end what they have read.
 fn rolled_back(case: &Case) -> Answer {
     let mut claims = vec![];
@@ -217,13 +225,7 @@ fn rolled_back(case: &Case) -> Answer {
             Case::word_of(event, "sqlstate") == SERIALIZATION_FAILURE
                 && [server.place, ""].contains(&Case::word_of(event, "node"))
         });
-        let predicates = case.waits(server.place).map_or(0.0, |waits| {
-            waits
-                .share(Who::Client, |kind, event| {
-                    kind == "LWLock" && (event.contains("Predicate") || event.starts_with("Serializable"))
-                })
-                .unwrap_or(0.0)
-        });
+        let predicates = predicates(case, server.place);
         let is_known = is_strict || conflict.is_some() || predicates >= PREDICATES_SHARE_MIN;
         let is_meant = !is_known && rollbacks::is_on_purpose(case, &server, failed);
         let usual = rollbacks::usual_error(case, &server, failed).filter(|_| !is_known && !is_meant);

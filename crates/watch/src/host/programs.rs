@@ -155,6 +155,25 @@ impl Programs {
         if self.at_us.is_none() && !is_known { SOON_US } else { EVERY_US }
     }
 
+    /// Reports what processes of the servers used that no view shows.
+    fn of_servers(
+        &self,
+        files: &mut dyn Files,
+        host: &str,
+        (now_us, interval_us): (u64, u64),
+        before: &BTreeMap<u32, Main>,
+        batch: &mut Batch,
+    ) {
+        let least_us = ((interval_us as f64 * SHARE_MIN) as u64).max(1);
+        for (pid, main) in &self.mains {
+            let Some(before) = before.get(pid) else { continue };
+            batch.counted(now_us, interval_us, of_server(host, *pid, main, ENDED, before.unseen_us(main)));
+            for (kind, pid, used_us) in before.beside(main, files, least_us) {
+                batch.counted(now_us, interval_us, of_server(host, pid, main, kind, used_us));
+            }
+        }
+    }
+
     /// Reads all processes if it is time, and reports the programs that used the most. Processes of the servers are left out: they have lines of their own.
     pub(crate) fn tick(
         &mut self,
@@ -205,23 +224,8 @@ impl Programs {
         let Some(interval_us) = self.at_us.replace(now_us).map(|before| now_us.saturating_sub(before)) else {
             return;
         };
-        for (pid, main) in &self.mains {
-            let Some(before) = mains_before.get(pid) else { continue };
-            batch.counted(now_us, interval_us, of_server(host, *pid, main, ENDED, before.unseen_us(main)));
-            let least_us = (interval_us as f64 * SHARE_MIN) as u64;
-            for (kind, pid, used_us) in before.beside(main, files, least_us.max(1)) {
-                batch.counted(now_us, interval_us, of_server(host, pid, main, kind, used_us));
-            }
-        }
-        let is_worth =
-            |sum: &Sum| sum.cpu_us as f64 >= interval_us as f64 * SHARE_MIN || sum.bytes() >= BYTES_MIN;
-        let mut found: Vec<(String, Sum)> = programs.into_iter().filter(|(_, sum)| is_worth(sum)).collect();
-        // The half with the most CPU, and the half with the most bytes.
-        found.sort_by_key(|(_, sum)| std::cmp::Reverse(sum.cpu_us));
-        let mut rest = found.split_off(found.len().min(PROGRAMS_MAX / 2));
-        rest.sort_by_key(|(_, sum)| std::cmp::Reverse(sum.bytes()));
-        rest.truncate(PROGRAMS_MAX / 2);
-        found.append(&mut rest);
+        self.of_servers(files, host, (now_us, interval_us), &mains_before, batch);
+        let mut found = worth(programs, interval_us);
         find_clients(files, servers, &mut found, (interval_us as f64 * SHARE_MIN) as u64);
         for (program, sum) in found {
             let line = Program {
@@ -236,6 +240,19 @@ impl Programs {
             batch.counted(now_us, interval_us, line);
         }
     }
+}
+
+/// The programs that used the most: the half with the most CPU, and the half with the most bytes.
+fn worth(programs: BTreeMap<String, Sum>, interval_us: u64) -> Vec<(String, Sum)> {
+    let is_worth =
+        |sum: &Sum| sum.cpu_us as f64 >= interval_us as f64 * SHARE_MIN || sum.bytes() >= BYTES_MIN;
+    let mut found: Vec<(String, Sum)> = programs.into_iter().filter(|(_, sum)| is_worth(sum)).collect();
+    found.sort_by_key(|(_, sum)| std::cmp::Reverse(sum.cpu_us));
+    let mut rest = found.split_off(found.len().min(PROGRAMS_MAX / 2));
+    rest.sort_by_key(|(_, sum)| std::cmp::Reverse(sum.bytes()));
+    rest.truncate(PROGRAMS_MAX / 2);
+    found.append(&mut rest);
+    found
 }
 
 /// Adds up the CPU time of the processes that are clients of the servers. A process that used less than `least_us` is not looked at.

@@ -107,6 +107,21 @@ pub(super) fn shared(queues: Vec<Queue<'_>>) -> (Vec<Vec<Queue<'_>>>, Vec<Queue<
     (limited, others)
 }
 
+/// What limits the connections of all pools together.
+fn limit_of(most: Option<f64>, servers: f64) -> String {
+    match most {
+        Some(most) => format!(
+            "the {} connections that all pools of it may have together (max_db_connections)",
+            units::short(most)
+        ),
+        None => format!(
+            "{} connections, fewer than each pool may have: a limit of the whole database (max_db_connections), of the role (max_user_connections) or of the \
+             server",
+            units::short(servers.round().max(1.0))
+        ),
+    }
+}
+
 /// About roles that wait for the connections of one database.
 pub(super) fn of_database(case: &Case, queues: &[Queue<'_>]) -> Claim {
     let pool = queues[0].pool;
@@ -124,17 +139,7 @@ pub(super) fn of_database(case: &Case, queues: &[Queue<'_>]) -> Claim {
     let opened =
         case.one("server", pool.place).and_then(|server| server.rate("sessions_opened")).unwrap_or(0.0);
     let most = lines.last("database_max");
-    let limit = match most {
-        Some(most) => format!(
-            "the {} connections that all pools of it may have together (max_db_connections)",
-            units::short(most)
-        ),
-        None => format!(
-            "{} connections, fewer than each pool may have: a limit of the whole database (max_db_connections), of the role (max_user_connections) or of the \
-             server",
-            units::short(servers.round().max(1.0))
-        ),
-    };
+    let limit = limit_of(most, servers);
     let console = word(lines.word("pooler"));
     let needed = (queues.len() as f64).max(most.unwrap_or(servers) * 2.0);
     let is_churned = opened >= queues.len() as f64;
