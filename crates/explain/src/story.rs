@@ -14,6 +14,7 @@ use crate::rules::failing::GIVES_UP_EARLY;
 use crate::rules::generator::deadlock::OVER_NODES;
 use crate::rules::lock::{BY_DESIGN, ENGINES};
 use crate::rules::plan::UNSURE;
+use crate::rules::statement::BY_STATEMENT;
 use crate::rules::statement::{OWN_LIMIT, SAVED_LEAST, SAVED_MOST, compiled_share};
 use crate::rules::waste::DEAD_ROWS;
 use crate::units;
@@ -455,6 +456,8 @@ fn is_its(cause: &Finding, symptom: &Finding) -> bool {
     }
     match (cause.rule.as_str(), symptom.rule.as_str()) {
         ("REP-13", "LCK-01") => only_with(ENGINES),
+        ("SES-01", symptom) if symptom != "SES-06" => cause.numbers.contains_key(BY_STATEMENT),
+        ("SES-13", _) => cause.numbers.contains_key("pools_waiting"),
         // Rows before the page, and what a policy asks of each row, are what the walk touches.
         // So are those that have a partner.
         (

@@ -4,6 +4,7 @@ mod advice;
 mod fire;
 mod scene;
 
+mod beneath;
 mod calm;
 mod clusters;
 mod comparison;

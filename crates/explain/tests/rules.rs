@@ -228,7 +228,7 @@ fn rollbacks_without_errors_in_a_log_that_is_read_are_on_purpose() {
         }
     };
     assert_eq!(fire::again::rolled_back(|_| {}), Some(Severity::Note));
-    assert_eq!(fire::again::rolled_back(error), Some(Severity::Medium));
+    assert_eq!(fire::again::rolled_back(error), Some(Severity::High));
     let unread = |scene: &mut Scene| {
         let keys = json!({"node": "n1", "what": "server log"});
         scene.set("missing", keys, json!({"why": "no permission", "lost": "much"}));

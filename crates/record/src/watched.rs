@@ -89,6 +89,11 @@ pub const FUNCTION_SETTINGS: &str = "function_settings";
 /// The kind of a `backend` line with the CPU time of processes that began and ended between two looks.
 pub const ENDED: &str = "ended processes";
 
+/// The kind of a `backend` line of the process that collects the server's log: no view has it.
+pub const LOGGER: &str = "logger";
+/// The kind of a `backend` line of programs that the server's processes started: what archives, `COPY ... PROGRAM`.
+pub const STARTED: &str = "started programs";
+
 /// In the reason of a `missing` line: left out because code of another role could have run with rights that watching does not need.
 pub const MORE_THAN_READ: &str = "our role may do more than read";
 /// Topic of triggers that run at commands which define something: the name, and the function with its event.

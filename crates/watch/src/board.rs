@@ -29,6 +29,8 @@ pub struct NodeState {
     pub is_local: bool,
     /// Whether our session shares its server process with others: a pooler is in between.
     pub is_pooled: bool,
+    /// The main process of the server, where its socket names it: known before the server has answered anything.
+    pub main: Option<u32>,
     /// The host it is reached at; a folder for a Unix socket.
     pub address: String,
     /// Its data directory, if it is visible.

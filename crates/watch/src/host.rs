@@ -81,6 +81,9 @@ impl Pulse {
     }
 }
 
+/// A server that has not answered for so long is looked at by its processes.
+const SILENT_US: u64 = 2_500_000;
+
 /// The collector of the local host, or of a recorded tree.
 #[derive(Debug)]
 pub struct LocalHost {
@@ -147,13 +150,18 @@ impl LocalHost {
             // A node whose data directory is not known yet is read again as soon as it is.
             self.parts = nodes.iter().map(of).filter(|(_, parts)| !parts.is_empty()).collect();
         }
-        nodes
-            .into_iter()
-            .map(|(node, state)| {
-                let parts = self.parts.get(&node).cloned().unwrap_or_default();
-                server(node, &state, parts)
-            })
-            .collect()
+        let mut found = vec![];
+        for (node, state) in nodes {
+            let parts = self.parts.get(&node).cloned().unwrap_or_default();
+            let mut one = server(node, &state, parts);
+            let is_silent = now_us.saturating_sub(state.t_us) > SILENT_US || state.t_us == 0;
+            if let Some(main) = state.main.filter(|_| is_silent && is_live) {
+                let (first, active) = server::by_titles(&mut self.files, &one.node, main);
+                (one.pid, one.active) = (first, active);
+            }
+            found.push(one);
+        }
+        found
     }
 
     /// Kernel files opened so far.

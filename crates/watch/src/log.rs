@@ -2,8 +2,9 @@
 //!
 //! Only new lines count. A truncated file is read from its beginning, a replaced one to its end and then
 //! the new one. A tick reads at most [`READ_BYTES_MAX`], the next ones the rest; if the log grows faster than that, parts are skipped and
-//! reported. Messages must be in English: with another `lc_messages` severities, SQLSTATEs and statements are read (`words.rs`), the texts of
-//! messages are not. That is reported as missing, and so are lines without the prefix of `log_line_prefix`.
+//! reported with what was read since the last such report, so that errors can be counted for the whole. Messages must be in English: with
+//! another `lc_messages` severities, SQLSTATEs and statements are read (`words.rs`), the texts of messages are not. That is reported as
+//! missing, and so are lines without the prefix of `log_line_prefix`.
 
 mod events;
 mod parse;
@@ -20,8 +21,8 @@ use std::path::{Path, PathBuf};
 
 /// Bytes of the log that one tick reads.
 const READ_BYTES_MAX: usize = 1024 * 1024;
-/// A reader that is further behind than this goes on at the end.
-const BEHIND_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// A reader that is further behind than this goes on near the end: what it reads is of the present then, and a sample.
+const BEHIND_BYTES_MAX: u64 = 8 * READ_BYTES_MAX as u64;
 /// The list of the present log files that the server keeps in its data directory.
 const CURRENT_LOGFILES: &str = "current_logfiles";
 /// Its first line is the postmaster's process id.
@@ -168,6 +169,14 @@ pub fn events_of(
     batch.events
 }
 
+/// A part of the log that is not read: errors in what was read stand for those in it.
+fn skipped_part(place: &Place, t_us: u64, skipped: u64, read: u64) -> event::Event {
+    let name = place.name();
+    let message =
+        format!("{name}: {skipped} bytes of the server's log skipped, it grows faster than it can be read");
+    place.event(t_us, event::GAP, message).with("bytes", skipped).with(event::LOG_READ_BYTES, read)
+}
+
 /// Reads a log as it grows.
 #[derive(Debug)]
 pub struct Follower {
@@ -179,6 +188,8 @@ pub struct Follower {
     is_readable: bool,
     is_first: bool,
     style: Style,
+    /// Bytes read since the last report of bytes that were skipped.
+    read_bytes: u64,
 }
 
 /// The server's settings of its log.
@@ -210,6 +221,7 @@ impl Follower {
             is_readable: true,
             is_first: true,
             style,
+            read_bytes: 0,
         }
     }
 
@@ -301,7 +313,11 @@ impl Follower {
         for entry in self.splitter.finish() {
             self.reader.entry(&entry, batch);
         }
-        let _ = tick;
+        if let Some(open) = self.file.as_ref().filter(|open| open.length > open.at) {
+            let unread = open.length - open.at;
+            let read_bytes = std::mem::take(&mut self.read_bytes);
+            batch.event(skipped_part(&self.place, tick.clock.now_us(), unread, read_bytes));
+        }
         self.reader.end_of_tick(batch);
     }
 
@@ -339,13 +355,11 @@ impl Follower {
         self.reader.grown(length.saturating_sub(open.length));
         open.length = length;
         if length - open.at > BEHIND_BYTES_MAX {
-            let skipped = length - open.at;
-            let message = format!(
-                "{}: {skipped} bytes of the server's log skipped, it grows faster than it can be read",
-                self.place.name()
-            );
-            batch.event(self.place.event(tick.clock.now_us(), event::GAP, message).with("bytes", skipped));
-            open.at = length;
+            // The present ones are read, and not those that wait to be.
+            let skipped = length - open.at - budget as u64;
+            open.at += skipped;
+            let read_bytes = std::mem::take(&mut self.read_bytes);
+            batch.event(skipped_part(&self.place, tick.clock.now_us(), skipped, read_bytes));
             self.splitter.cut();
         }
         let wanted = usize::try_from(length - open.at).unwrap_or(budget).min(budget);
@@ -362,6 +376,7 @@ impl Follower {
             }
         }
         open.at += filled as u64;
+        self.read_bytes += filled as u64;
         for entry in self.splitter.push(&bytes[..filled]) {
             self.reader.entry(&entry, batch);
         }

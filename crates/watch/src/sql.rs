@@ -71,6 +71,8 @@ pub struct Node {
     known: facts::Known,
     /// Whether the server's processes run here.
     is_local: bool,
+    /// The server's main process, by the lock of its socket.
+    main: Option<u32>,
     texts: HashSet<String>,
     plans: plans::Plans,
     log: Option<log::Follower>,
@@ -116,6 +118,7 @@ impl Node {
             offset_us: 0,
             known: facts::Known::default(),
             is_local: false,
+            main: None,
             texts: HashSet::new(),
             plans: plans::Plans::default(),
             log: None,
@@ -160,6 +163,7 @@ impl Node {
         if tick.now_us < try_at_us {
             return false;
         }
+        self.find_main();
         match Up::open(&self.spec) {
             Ok(up) => {
                 self.link = Link::Up(Box::new(up));
@@ -176,6 +180,17 @@ impl Node {
                 self.away(tick, &failed, wait, batch);
                 false
             }
+        }
+    }
+
+    /// A server that is too slow to answer is seen by its processes all the same, if they are here.
+    fn find_main(&mut self) {
+        self.main = main_process(&self.spec);
+        let main = self.main;
+        if main.is_some() {
+            self.board.change(&self.name, |state| {
+                (state.main, state.is_local) = (main, true);
+            });
         }
     }
 
@@ -235,7 +250,8 @@ impl Node {
         let mut state = NodeState {
             t_us,
             is_up: true,
-            is_local: self.is_local,
+            is_local: self.is_local || self.main.is_some(),
+            main: self.main,
             is_pooled: up.session.is_shared(),
             address: address(&self.spec),
             data_directory: self.known.data_directory.clone(),
@@ -417,6 +433,18 @@ fn address(spec: &ConnSpec) -> String {
         Host::Tcp(name) => name.clone(),
         Host::Unix(folder) => folder.display().to_string(),
     })
+}
+
+/// The main process of a server that is reached by its Unix socket, by the lock file beside that: its first line (`CreateLockFile` in miscinit.c). `None` if it
+/// is a pooler's socket, or may not be read.
+fn main_process(spec: &ConnSpec) -> Option<u32> {
+    let host = spec.hosts.first()?;
+    let Host::Unix(folder) = &host.host else { return None };
+    let lock = folder.join(format!(".s.PGSQL.{}.lock", host.port));
+    let text = std::fs::read_to_string(lock).ok()?;
+    let pid: u32 = text.lines().next()?.trim().parse().ok()?;
+    let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    comm.starts_with("postgres").then_some(pid)
 }
 
 /// Whether the server runs on this host: its address is local, and the process of our session is a postgres here.

@@ -10,7 +10,7 @@ use record::finding::{Level, Severity};
 
 pub(super) const RULES: &[Rule] = &[Rule {
     id: "LCK-04",
-    title: "a schema change waits for a lock, and others queue behind it",
+    title: "a request for a strong lock of a table waits, and others queue behind it",
     needs: &[Looked("block")],
     limits: "a request for a lock of a table that conflicts with reads or writes, waiting for 1 s, with 1 session behind it, or for 5 s; or 3 requests \
         of other sessions one after another that hold up others for 20 % of the session time (ours)",
@@ -55,6 +55,13 @@ pub(super) fn end_of(function: &str, pid: u64, backend_start: &str) -> Option<St
             "SELECT {function}(pid) FROM pg_stat_activity WHERE pid = {pid} AND backend_start = '{backend_start}';"
         )),
     }
+}
+
+/// Whether a statement is LOCK TABLE, by which a program takes a table for its work: no schema change.
+fn is_lock_command(query: &str) -> bool {
+    query
+        .split(';')
+        .any(|one| one.split_whitespace().next().is_some_and(|word| word.eq_ignore_ascii_case("lock")))
 }
 
 /// Sessions whose chain leads through this one.
@@ -103,6 +110,8 @@ fn repeated(case: &Case, node: &str, waiters: &[&Waiter]) -> Option<Claim> {
         waiter.lock_type == "relation"
             && STRONG.contains(&waiter.mode.as_str())
             && waiter.wait_s >= REPEATED_WAIT_S
+            // Sessions that lock a table in turn are LCK-07's: none of them gives up.
+            && !is_lock_command(&waiter.query)
     };
     let heads: Vec<(&Waiter, usize)> =
         waiters.iter().filter(is_strong).map(|head| (*head, behind(waiters, head.pid))).collect();
@@ -157,22 +166,32 @@ fn claim(case: &Case, node: &str, head: &Waiter, others: usize) -> Claim {
     if !root_query.is_empty() {
         claim = claim.because(format!("the last statement of {root}: {root_query}"));
     }
+    let names = match is_lock_command(&head.query) {
+        true => ("its LOCK TABLE", "LOCK TABLE"),
+        false => ("the schema change", "schema change"),
+    };
     let mut commands: Vec<String> = vec![];
     commands.extend(
         end_of("pg_cancel_backend", head.pid, word(head.pid, "backend_start"))
-            .map(|cancel| format!("{cancel} -- gives up the schema change: the queue goes on")),
+            .map(|cancel| format!("{cancel} -- gives up {}: the queue goes on", names.0)),
     );
     match head.root {
         0 => commands.push("SELECT gid, prepared, owner FROM pg_prepared_xacts ORDER BY prepared; -- then COMMIT PREPARED or ROLLBACK PREPARED, as \
             its coordinator decided".to_string()),
         root => commands.extend(end_of("pg_terminate_backend", root, word(root, "backend_start")).map(|end| format!("{end} -- ends the session at the root"))),
     }
-    commands.push("SET lock_timeout = '2s'; -- before the next schema change, which is then repeated until it gets its lock".to_string());
+    commands.push(format!(
+        "SET lock_timeout = '2s'; -- before the next {}, which is then repeated until it gets its lock",
+        names.1
+    ));
     let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
-    claim.remedy(
-        "end the transaction at the root, or cancel the schema change and repeat it with a lock_timeout, so that it never holds up others for long",
-        &commands,
-    )
+    let text = if is_lock_command(&head.query) {
+        "end the transaction at the root; let programs lock rows (SELECT ... FOR UPDATE) or a key (pg_advisory_xact_lock) instead of the table, or take the \
+         table's lock with a lock_timeout, so that it never holds up others for long"
+    } else {
+        "end the transaction at the root, or cancel the schema change and repeat it with a lock_timeout, so that it never holds up others for long"
+    };
+    claim.remedy(text, &commands)
 }
 
 #[cfg(test)]
@@ -192,6 +211,13 @@ mod tests {
                 "SELECT f(pid) FROM pg_stat_activity WHERE pid = 7 AND backend_start = '2026-01-01 10:00:00.1+00';"
             )
         );
+    }
+
+    #[test]
+    fn a_command_that_locks_is_no_schema_change() {
+        assert!(is_lock_command("LOCK TABLE invoices IN EXCLUSIVE MODE"));
+        assert!(is_lock_command("begin; lock invoices"));
+        assert!(!is_lock_command("alter table locks add column lock int"));
     }
 
     #[test]

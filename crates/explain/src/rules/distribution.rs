@@ -63,7 +63,7 @@ pub(super) const RULES: &[Rule] = &[
         id: "DIST-06",
         title: "sessions compete for a row or page",
         needs: &[Looked("wait")],
-        limits: "20 % of the active sessions in Lock:tuple, Lock:transactionid, LWLock:BufferContent or BufferMapping (ours)",
+        limits: "20 % of the active sessions in Lock:tuple, Lock:transactionid or LWLock:BufferContent (ours)",
         judge: hot::hot,
         links: &["https://www.postgresql.org/docs/current/monitoring-stats.html#WAIT-EVENT-TABLE"],
     },

@@ -1,5 +1,6 @@
 //! SES, MEM, IO: limits that are reached: connections, the memory and the I/O of a control group, what fits into memory.
 
+mod asleep;
 mod holder;
 
 use super::costly::{busy, severity};
@@ -7,12 +8,14 @@ use super::paste::literal;
 use super::vacuum::is_wal;
 use crate::case::{Case, Thing};
 use crate::node_time;
-use crate::rule::Need::{Field, Looked};
+use crate::rule::Need::{Any, Field, Looked};
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
 use crate::waits::Who;
 use record::event::{self, Event};
 use record::finding::{Level, Severity, Window};
+
+pub(super) use asleep::{is_silent, of_node as asleep};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -58,8 +61,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "IO-09",
         title: "the control group of the server has an I/O limit, and sessions wait for I/O",
-        needs: &[Looked("cgroup"), Looked("wait"), Looked("disk")],
-        limits: "20 % of the session time in I/O or the WAL, while a disk does half of what the limit allows or more (ours)",
+        needs: &[Looked("cgroup"), Any(&[Looked("wait"), Field("backend", "asleep")]), Looked("disk")],
+        limits: "20 % of the session time in I/O or the WAL, while a disk does half of what the limit allows or more; or, of a server that does not answer, \
+            half of the looks at its sessions' processes in uninterruptible sleep (ours)",
         judge: throttled,
         links: &["https://docs.kernel.org/admin-guide/cgroup-v2.html#io"],
     },
@@ -502,7 +506,11 @@ fn throttled(case: &Case) -> Answer {
     for group in case.things("cgroup").filter(|group| !group.lines.word("io_limit").is_empty()) {
         let is_io = |kind: &str, event: &str| kind == "IO" || is_wal(kind, event);
         let share = node_time::share_of(case, group.place, is_io).unwrap_or(0.0);
-        let Some(waits) = case.waits(group.place).filter(|_| share >= IO_SHARE_MIN) else { continue };
+        let waits = case.waits(group.place).filter(|_| share >= IO_SHARE_MIN);
+        let Some(waits) = waits else {
+            claims.extend(asleep::at_limit(case, &group));
+            continue;
+        };
         let host = group.lines.word("host");
         let used = used(case, host, group.lines.word("io_limit"));
         if used < LIMIT_SHARE_MIN {

@@ -453,13 +453,12 @@ fn way_out(
     let age_s = session.and_then(|session| session.lines.max("xact_age_s")).unwrap_or(0.0);
     let (lock_type, waiting) = (root.lines.word("lock_type"), root.lines.word("query"));
     let held = Some(root.lines.word("held_mode")).filter(|_| root.name != "0").unwrap_or_default();
-    // Readers wait for nothing but an ACCESS EXCLUSIVE lock, which an earlier statement of the transaction has taken.
-    let keeps_readers = root.lines.word("mode") == "AccessShareLock" && held == "AccessExclusiveLock";
-    let query =
-        if keeps_readers && super::costly::lowered(query).starts_with("create index") { "" } else { query };
+    // What those behind the first waiter want need not conflict with what is held.
+    let wanted = if root.lines.max("depth").unwrap_or(0.0) <= 1.0 { root.lines.word("mode") } else { "" };
+    let modes = holder::Modes { held, wanted };
     // A transaction that does nothing keeps what it has taken as well; what it did last need not have taken it.
     let is_held = lock_type == "relation" && !held.is_empty() && !state.starts_with("idle in transaction (");
-    match holder::of(query, age_s, (lock_type, held), waiting).filter(|_| is_at_work || is_held) {
+    match holder::of(query, age_s, (lock_type, modes), waiting).filter(|_| is_at_work || is_held) {
         Some(deed) => {
             commands.splice(0..0, deed.commands);
             let text = if is_at_work { deed.text.to_string() } else { format!("{text}; {}", deed.text) };

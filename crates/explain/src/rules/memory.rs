@@ -1,5 +1,7 @@
 //! MEM: memory errors, memory that runs out, page tables. HW: heat.
 
+mod killed;
+
 use super::paste::data_directory;
 use crate::case::Case;
 use crate::rule::Need::{Facts, Field, Looked};
@@ -156,22 +158,11 @@ fn out_of_memory(case: &Case) -> Answer {
     let mut claims = vec![];
     for host in case.things("host") {
         if let Some(killed) = host.lines.series("oom_kills").filter(|series| series.sum() > 0.0) {
-            let line = case.events_of(event::KERNEL).find(|event| Case::word_of(event, "topic") == "oom");
-            claims.push(
-                Claim::new(Severity::High, Level::DiscriminatingCounter, format!("{}: the kernel killed {} because memory ran \
-                    out", host.place, units::counted(killed.sum() as usize, "process")))
-                    .on_host(host.place)
-                    .during(killed.stretches(0, |point| point.sum > 0.0))
-                    .number("oom_kills", killed.sum())
-                    .with(line, |claim, line| claim.because(format!("the kernel's log: {}", line.message)))
-                    .remedy(
-                        "reduce the server's concurrent work, and disable overcommit so that the kernel refuses memory instead of killing processes",
-                        &[
-                            "$ sysctl vm.overcommit_memory=2",
-                            "ALTER SYSTEM SET work_mem = '16MB'; ALTER SYSTEM SET logical_decoding_work_mem = '64MB'; SELECT pg_reload_conf();",
-                        ],
-                    ),
-            );
+            // MEM-05 has those that the counter of a server's group has.
+            if killed::is_counted(case, host.place) {
+                continue;
+            }
+            claims.push(killed::of_host(case, &host, killed));
             continue;
         }
         let swapped = host.lines.sum("swap_out_bytes").unwrap_or(0.0);

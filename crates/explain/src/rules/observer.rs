@@ -1,6 +1,8 @@
 //! OBS: the coverage of the monitoring, and its cost.
 
 use super::costly::plain;
+mod silent;
+
 use crate::case::absence::{Absence, CLOCK_US};
 use crate::case::{Case, Thing};
 use crate::rule::Need::{Any, Field};
@@ -118,7 +120,7 @@ fn blind(case: &Case) -> Answer {
     }
     claims.extend(absences.iter().filter(|away| away.is_over).map(was_away));
     claims.extend(interrupted(case, &absences));
-    claims.extend(never_reached(case));
+    claims.extend(never_reached(case).into_iter().chain(silent::all(case)));
     Answer::of(claims, || "samples taken of samples due, resets, restarts".to_string())
 }
 

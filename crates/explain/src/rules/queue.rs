@@ -204,6 +204,19 @@ fn backups(case: &Case, node: &str) -> Option<f64> {
     (looks > 0.0 && seen >= looks * BACKUP_LOOKS_MIN).then(|| (seen / looks).min(1.0))
 }
 
+/// Which CPUs are not the server's: other programs can use no more than those that were seen.
+fn used_by_others(host: &str, list: &[String], counted: f64, cores: f64, is_unnamed: bool) -> String {
+    let (counted, cores) = (units::short(counted), units::short(cores));
+    match list.join(", ") {
+        list if is_unnamed => format!(
+            "{counted} of the {cores} CPUs of {host} are used by what is neither a session nor a program that was seen ({list}): threads of the kernel (it \
+             writes what the server wrote), interrupts, or processes that live for less than a look"
+        ),
+        list if list.is_empty() => format!("other programs use {counted} of the {cores} CPUs of {host}"),
+        list => format!("other programs use {counted} of the {cores} CPUs of {host} ({list})"),
+    }
+}
+
 /// What SES-02 reports of a node: `named` are the programs that were seen, `counted` the CPUs that are others'.
 fn of_others(
     case: &Case,
@@ -223,13 +236,10 @@ fn of_others(
         if is_unnamed { Severity::Low } else { severity(waiting.share) },
         Level::DiscriminatingCounter,
         format!(
-            "{}: sessions wait for a CPU in {} of their time, while {}other programs use {} of the {} CPUs of {host}{}",
-            node,
+            "{node}: sessions wait for a CPU in {} of their time, while {}{}",
             units::percent(waiting.share),
             if backups.is_some() { "base backups run (pg_basebackup) and " } else { "" },
-            units::short(counted),
-            units::short(cores),
-            if list.is_empty() { String::new() } else { format!(" ({})", list.join(", ")) }
+            used_by_others(host, &list, counted, cores, is_unnamed)
         ),
     )
     .on_node(node)

@@ -142,6 +142,25 @@ fn claim(
     .with(statement.mean_ms, |claim, ms| claim.because(format!("{} each", units::us(ms * 1e3))))
 }
 
+/// What loads a table anew, or drops its indexes for that.
+const LOADS: [&str; 5] = ["TRUNCATE", "DROP INDEX", "DROP TABLE", "CREATE TABLE", "COPY "];
+/// Of the builds of indexes, its executions.
+const LOADS_PER_BUILD_MIN: f64 = 0.3;
+/// The remedy where a load has dropped the index.
+const LOADED: &str = "nothing, if a load drops the index on purpose to fill the table faster; build several indexes of one table one after another, with more \
+    maintenance_work_mem and max_parallel_maintenance_workers, and load only what has changed";
+
+/// A statement that empties, fills or makes a table about as often as indexes are built.
+fn loaded_anew(case: &Case, time: &NodeTime, builds_per_s: f64) -> Option<String> {
+    case.at("statement", &time.node).find_map(|statement| {
+        let text = case.query(statement.lines.word("query_id"))?;
+        let first = text.trim_start().to_ascii_uppercase();
+        let calls = statement.lines.rate("calls").unwrap_or(0.0);
+        let is_load = LOADS.iter().any(|load| first.starts_with(load)) && !first.starts_with("COPY (");
+        (is_load && calls >= builds_per_s * LOADS_PER_BUILD_MIN).then(|| plain(text, STATEMENT_CHARS))
+    })
+}
+
 /// VAC-15.
 fn maintenance(case: &Case) -> Answer {
     let mut claims = vec![];
@@ -179,7 +198,17 @@ fn maintenance(case: &Case) -> Answer {
                 ),
                 None => (text, one.text),
             };
-            claims.push(claim(case, time, (statement, share, calls), text).remedy(advice, &[look]));
+            let loaded =
+                one.begins.contains(&"CREATE INDEX").then(|| loaded_anew(case, time, calls)).flatten();
+            let claim = claim(case, time, (statement, share, calls), text);
+            claims.push(match loaded {
+                // Dropped on purpose: an index that is built once behind the rows costs less than one that each row is put into.
+                Some(load) => claim
+                    .at_most(Severity::Low)
+                    .because(format!("as often as this, something empties or fills a table anew: {load}"))
+                    .remedy(LOADED, &[look]),
+                None => claim.remedy(advice, &[look]),
+            });
         }
     }
     Answer::of(claims, || "commands of maintenance among the statements that take the time".to_string())

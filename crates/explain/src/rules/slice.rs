@@ -347,7 +347,10 @@ const EMPTYING: Kind = Kind {
 };
 
 const FOREIGN: Kind = Kind {
-    fits: |kind, event| kind == "Extension" && (event.starts_with("PostgresFdw") || event == "Extension"),
+    fits: |kind, event| {
+        kind == "Extension"
+            && (event.starts_with("PostgresFdw") || event.starts_with("Dblink") || event == "Extension")
+    },
     share_min: 0.2,
     what: "until a foreign server sends rows",
     not: "this server's own disks and locks",
@@ -361,6 +364,19 @@ const FOREIGN: Kind = Kind {
         "SELECT ftrelid::regclass, srvname FROM pg_foreign_table JOIN pg_foreign_server s ON s.oid = ftserver; \
             -- then: EXPLAIN (VERBOSE) of the statement",
     ],
+};
+
+/// dblink alone: no foreign table has rows to send.
+const LINKED: Kind = Kind {
+    what: "until a connection that dblink opened, in a function or trigger, answers",
+    text: "look for dblink in the functions that these statements and the triggers of their tables call: keep one connection for a session (dblink_connect \
+           with a name, opened once), or write the rows in the transaction itself; a log that must outlive a rollback can go through a queue that another \
+           process reads",
+    commands: &[
+        "SELECT oid::regprocedure FROM pg_proc WHERE prosrc ~* 'dblink' AND pronamespace <> 'pg_catalog'::regnamespace;",
+        "SELECT tgrelid::regclass, tgname, tgfoid::regprocedure FROM pg_trigger WHERE NOT tgisinternal;",
+    ],
+    ..FOREIGN
 };
 
 macro_rules! rules {
@@ -416,7 +432,9 @@ rules! {
 
 /// Whether waits of an extension may be those for another server.
 fn queries_others(case: &Case, node: &str) -> bool {
-    let is_named = |kind: &str, event: &str| kind == "Extension" && event.starts_with("PostgresFdw");
+    let is_named = |kind: &str, event: &str| {
+        kind == "Extension" && (event.starts_with("PostgresFdw") || event.starts_with("Dblink"))
+    };
     let has_one = |fact: &Fact| fact.node == node && QUERYING.contains(&fact.name.as_str());
     case.facts("extension").any(has_one)
         || node_time::share_waiting(case, node, is_named).is_some_and(|share| share > 0.0)
@@ -425,9 +443,16 @@ fn queries_others(case: &Case, node: &str) -> bool {
 /// Sessions that were seen in such a wait, in all samples together.
 const SEEN_MIN: f64 = 5.0;
 
+/// Whether only dblink connects to other servers.
+fn is_linked(case: &Case, node: &str) -> bool {
+    let has = |name: &str| case.facts("extension").any(|fact| fact.node == node && fact.name == name);
+    has("dblink") && !has("postgres_fdw")
+}
+
 fn judge(case: &Case, kind: &Kind) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
+        let kind = if kind.what == FOREIGN.what && is_linked(case, &time.node) { &LINKED } else { kind };
         let Some(waits) = case.waits(&time.node) else { continue };
         let share = node_time::share_waiting(case, &time.node, kind.fits).unwrap_or(0.0);
         if share < kind.share_min

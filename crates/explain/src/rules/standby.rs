@@ -1,6 +1,8 @@
 //! REP: standbys: statements that replay cancels, replay that is paused, replay that waits for something else than a CPU; and consumers
 //! of logical slots that do not keep up.
 
+mod own;
+
 use crate::case::{Case, Lines, Thing};
 use crate::node_time;
 use crate::rule::Need::{Field, Looked, Peers};
@@ -41,7 +43,8 @@ pub(super) const RULES: &[Rule] = &[
         title: "a standby receives the WAL in time and replays it late",
         needs: &[Looked("replication")],
         limits: "64 MB flushed and not replayed, 5 s of lag, more at the end than in the middle, and the process that replays uses less than 90 % of a CPU \
-            (which is REP-02) (ours)",
+            (which is REP-02); or by the standby's own account 1 MB and 5 s behind at each look, a recovery_min_apply_delay, or no process that receives \
+            (ours)",
         judge: late,
         links: &["https://www.postgresql.org/docs/current/hot-standby.html#HOT-STANDBY-ADMIN"],
     },
@@ -294,20 +297,38 @@ fn reason(startup: Option<&Lines>, waits: &[String]) -> (String, Vec<String>) {
     (text.to_string(), words)
 }
 
+/// WAL that is not replayed, where the lag shows that nothing is.
+const STANDS_BYTES: f64 = 1e6;
+/// Seconds of lag that each second adds.
+const STANDS_SLOPE: f64 = 0.8;
+
+/// Whether a standby replays nothing at all: each second adds a second of lag.
+fn stands(standby: &Thing<'_>, behind: f64) -> bool {
+    let slope = standby.lines.series("replay_lag_us").and_then(crate::series::Series::slope);
+    behind >= STANDS_BYTES && slope.is_some_and(|slope| slope / 1e6 >= STANDS_SLOPE)
+}
+
+/// Whether what is flushed and not replayed is much, or all that comes, is old, and grows.
+fn is_growing(standby: &Thing<'_>, behind: f64, lag_s: f64) -> bool {
+    let lag = standby.lines.series("replay_lag_bytes");
+    let grows = lag.is_some_and(|series| series.last().unwrap_or(0.0) > series.mean());
+    (behind >= BEHIND_BYTES || stands(standby, behind)) && lag_s >= BEHIND_S && grows
+}
+
 fn late(case: &Case) -> Answer {
     let mut claims = vec![];
     for standby in case.things("replication") {
         let lag = |field: &str| standby.lines.last(field).unwrap_or(0.0);
         let behind = lag("replay_lag_bytes") - lag("flush_lag_bytes");
         let lag_s = lag("replay_lag_us") / 1e6;
-        let grows = standby
-            .lines
-            .series("replay_lag_bytes")
-            .is_some_and(|series| lag("replay_lag_bytes") > series.mean());
-        if behind < BEHIND_BYTES || lag_s < BEHIND_S || !grows {
+        if !is_growing(&standby, behind, lag_s) {
             continue;
         }
-        let node = case.nodes().into_iter().find(|node| *node == standby.name);
+        let node = case.nodes().into_iter().find(|node| *node == standby.name).or_else(|| own::only(case));
+        // What the standby shows of itself is more.
+        if node.is_some_and(|node| own::is_behind(case, node)) {
+            continue;
+        }
         let is_paused = |node: &str| {
             case.one("server", node).and_then(|server| server.flag("replay_paused")) == Some(true)
         };
@@ -361,6 +382,7 @@ fn late(case: &Case) -> Answer {
             ],
         ));
     }
+    claims.extend(own::behind(case));
     Answer::of(claims, || "WAL that standbys have flushed and not replayed".to_string())
 }
 

@@ -1,6 +1,7 @@
 //! PLAN, SES, LOG: statements and sessions that take the time of a node, by the account of it ([`crate::node_time`]). What takes little time is no
 //! finding here, however ugly its plan is.
 
+mod opened;
 mod planning;
 mod scan;
 mod spill;
@@ -15,6 +16,7 @@ use crate::node_time;
 use crate::rule::Need::{Any, Facts, Field};
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
+pub(crate) use opened::BY_STATEMENT;
 use record::finding::{Level, Severity, StatementTime};
 pub(crate) use spill::{OWN_LIMIT, SAVED_LEAST, SAVED_MOST};
 
@@ -164,6 +166,9 @@ fn engine_share(case: &Case, node: &str) -> Option<f64> {
     (all > 0.0).then(|| own / all)
 }
 
+/// What ends connections that are opened again and again.
+const POOL: &str = "keep connections open: a pool in the application, or pgbouncer between it and the server";
+
 fn churn(case: &Case) -> Answer {
     let mut claims = vec![];
     for server in case.things("server") {
@@ -183,15 +188,17 @@ fn churn(case: &Case) -> Answer {
             _ if is_high => Severity::High,
             _ => Severity::Medium,
         };
+        let opener = opened::Opener::of(case, server.place, opened);
         claims.push(
             Claim::new(
-                severity,
+                opener.as_ref().map_or(severity, |opener| severity.max(opener.severity())),
                 Level::DiscriminatingCounter,
                 format!(
-                    "{}: {} connections are opened a second, one for every {} transactions",
+                    "{}: {} connections are opened a second, one for every {} transactions{}",
                     server.place,
                     units::short(opened),
-                    units::short(each)
+                    units::short(each),
+                    opener.as_ref().map_or(String::new(), opened::Opener::words)
                 ),
             )
             .on_node(server.place)
@@ -212,8 +219,9 @@ fn churn(case: &Case) -> Answer {
                 ))
             })
             .because("pg_stat_database.sessions counts every session that was opened: the server starts a process for each, which fills its caches anew")
+            .with(opener.as_ref(), |claim, opener| opener.described(claim))
             .remedy(
-                "keep connections open: a pool in the application, or pgbouncer between it and the server",
+                opener.as_ref().map_or(POOL, |_| opened::KEEP),
                 &["SELECT application_name, usename, client_addr, count(*) FROM pg_stat_activity \
                     WHERE backend_start > now() - interval '10 s' GROUP BY 1, 2, 3 ORDER BY 4 DESC;"],
             ),

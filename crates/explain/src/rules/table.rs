@@ -193,7 +193,12 @@ fn is_counted_twice(table: &Thing<'_>, rows: f64, planned: f64, changed: f64) ->
     // What comes while we look is on top of it.
     let before = rows - sum("rows_inserted");
     let is_twice_and_more = (before - 2.0 * planned).abs() <= planned * GROWN_SHARE && changed >= planned;
+    // Inserts that fail are counted as inserted, and make no rows: what the first look found decides.
+    let first = |field: &str| table.lines.first(field).unwrap_or(0.0);
+    let was_twice = (first("live_rows") - 2.0 * planned).abs() <= planned * GROWN_SHARE
+        && (first("changed_since_analyze") - planned).abs() <= planned * GROWN_SHARE;
     is_scanned
+        || was_twice && rows < 2.0 * planned * GROWN_MUCH
         || is_twice && is_loaded_before
         || is_twice_and_more
         || is_near(rows, planned + changed) && is_near(changed, planned)

@@ -174,37 +174,6 @@ const JUMP_POINTS_MIN: usize = 5;
 
 /// Failed transactions a second of programs that do not pause before they try again.
 const STORM_PER_S: f64 = 100.0;
-/// Characters of an error in a claim.
-const ERROR_CHARS: usize = 100;
-
-/// The error that the server's log reports most often.
-fn usual_error<'a>(case: &'a Case, node: &str) -> Option<&'a event::Event> {
-    let errors = case.events_of(event::SERVER_LOG).filter(|event| {
-        Case::word_of(event, "severity") == "ERROR" && [node, ""].contains(&Case::word_of(event, "node"))
-    });
-    errors.max_by(|left, right| left.times().total_cmp(&right.times()))
-}
-
-/// The part of the rollbacks that errors in the log explain, below which programs end transactions with ROLLBACK.
-const OF_ROLLBACKS_MAX: f64 = 0.1;
-
-/// Whether the log is read, and hardly any of so many rollbacks a second follows an error in it.
-fn is_on_purpose(case: &Case, server: &Thing<'_>, rollbacks_per_s: f64) -> bool {
-    let is_unread = case.gaps.iter().any(|gap| {
-        ["server log", "lines of the server log"].contains(&gap.what.as_str()) && gap.node == server.place
-    });
-    let is_skipped = case.events_of(event::GAP).any(|event| event.more.contains_key("bytes"));
-    let is_silent =
-        ["fatal", "panic"].contains(&case.setting(server.place, "log_min_messages").unwrap_or(""));
-    let logged = case.events_of(event::SERVER_LOG).filter(|event| {
-        let is_error = ["ERROR", "FATAL", "PANIC"].contains(&Case::word_of(event, "severity"));
-        is_error && [server.place, ""].contains(&Case::word_of(event, "node"))
-    });
-    let errors: f64 = logged.map(event::Event::times).sum();
-    let seconds = (server.lines.ticks.window().length_us() as f64 / 1e6).max(1.0);
-    !is_unread && !is_skipped && !is_silent && errors / seconds < rollbacks_per_s * OF_ROLLBACKS_MAX
-}
-
 /// Whether nearly all rollbacks were counted at once: processes that end (a node that leaves the cluster) report all that they counted before.
 fn is_jump(server: &Thing<'_>) -> bool {
     server.lines.series("xact_rollback").is_some_and(|series| {
@@ -231,6 +200,14 @@ fn rolled_back_severity(share: f64, per_s: f64, (is_known, is_meant): (bool, boo
     }
 }
 
+/// The share of the sampled sessions that wait for lists of predicate locks.
+fn predicates(case: &Case, node: &str) -> f64 {
+    let is_such = |kind: &str, event: &str| {
+        kind == "LWLock" && (event.contains("Predicate") || event.starts_with("Serializable"))
+    };
+    case.waits(node).and_then(|waits| waits.share(Who::Client, is_such)).unwrap_or(0.0)
+}
+
 /// Serialization failures, deadlocks, errors, and programs that use ROLLBACK to end what they have read.
 fn rolled_back(case: &Case) -> Answer {
     let mut claims = vec![];
@@ -248,31 +225,29 @@ fn rolled_back(case: &Case) -> Answer {
             Case::word_of(event, "sqlstate") == SERIALIZATION_FAILURE
                 && [server.place, ""].contains(&Case::word_of(event, "node"))
         });
-        let predicates = case.waits(server.place).map_or(0.0, |waits| {
-            waits
-                .share(Who::Client, |kind, event| {
-                    kind == "LWLock" && (event.contains("Predicate") || event.starts_with("Serializable"))
-                })
-                .unwrap_or(0.0)
-        });
+        let predicates = predicates(case, server.place);
         let is_known = is_strict || conflict.is_some() || predicates >= PREDICATES_SHARE_MIN;
-        let is_meant = !is_known && is_on_purpose(case, &server, failed);
+        let is_meant = !is_known && rollbacks::is_on_purpose(case, &server, failed);
+        let usual = rollbacks::usual_error(case, &server, failed).filter(|_| !is_known && !is_meant);
         if is_meant && rollbacks::are_of_decoding(case, server.place, failed) {
             continue;
         }
+        // Errors that most of them end with, and that sessions are busy with, are the reason for what is lost.
+        let is_lost = usual.as_ref().is_some_and(|usual| usual.is_costly(share, failed));
+        let is_proved = is_known || usual.as_ref().is_some_and(|usual| usual.is_most());
         claims.push(
             Claim::new(
-                rolled_back_severity(share, failed, (is_known, is_meant)),
-                if is_known { Level::DiscriminatingCounter } else { Level::Symptom },
+                rolled_back_severity(share, failed, (is_known || is_lost, is_meant)),
+                if is_proved { Level::DiscriminatingCounter } else { Level::Symptom },
                 format!(
                     "{}: {} of the transactions are rolled back, {} a second{}",
                     server.place,
                     units::percent(share),
                     units::short(failed),
-                    match usual_error(case, server.place) {
+                    match &usual {
                         _ if is_known => isolation::conflicting(is_strict, level, &whose),
                         _ if is_meant => ", by their programs: the server's log has no error for most of them".to_string(),
-                        Some(error) => format!(", most with the error: {}", super::costly::plain(&error.message, ERROR_CHARS)),
+                        Some(usual) => usual.words(),
                         None => String::new(),
                     }
                 ),
@@ -287,9 +262,10 @@ fn rolled_back(case: &Case) -> Answer {
             .with(conflict, |claim, event| claim.because(format!("the server's log: {}", event.message)))
             .with((predicates > 0.0).then_some(()), |claim, ()| claim.because(format!("{} of the sampled sessions wait for lists of predicate \
                 locks", units::percent(predicates))))
-            .with((!is_known).then_some(()), |claim, ()| claim.lacking("the reason: the errors are in the server's log, or the program rolls back on purpose"))
+            .with(usual.as_ref(), |claim, usual| usual.described(claim))
+            .with((!is_proved).then_some(()), |claim, ()| claim.lacking("the reason: the errors are in the server's log, or the program rolls back on purpose"))
             .remedy(
-                REPEAT,
+                usual.as_ref().map_or(REPEAT, rollbacks::Usual::remedy),
                 &[
                     "SELECT datname, xact_commit, xact_rollback, deadlocks, conflicts FROM pg_stat_database ORDER BY xact_rollback DESC LIMIT 5;",
                     "SELECT name, setting, source FROM pg_settings WHERE name = 'default_transaction_isolation';",
@@ -363,9 +339,13 @@ fn autocommit(case: &Case) -> Answer {
         {
             continue;
         }
+        // A commit's part of the time, where most sessions have nothing to do.
+        let time = node_time::all(case).iter().find(|time| time.node == server.place);
+        let each_ms = time.map(|time| share * time.active * 1e3 / commits.rate().max(f64::MIN_POSITIVE));
+        let is_unhurried = super::wal::spare::is_unhurried(case, server.place, each_ms);
         claims.push(
             Claim::new(
-                Severity::High,
+                if is_unhurried { Severity::Low } else { Severity::High },
                 Level::DiscriminatingCounter,
                 format!(
                     "{}: {} rows are written per commit, and sessions spend {} of their time in commits",

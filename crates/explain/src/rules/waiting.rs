@@ -1,5 +1,7 @@
 //! SES-13: clients that wait in a pooler for a connection of their pool, which the server does not see.
 
+mod holders;
+
 use super::costly::plain;
 use super::paste::word;
 use crate::case::{Case, Lines, Thing};
@@ -7,6 +9,7 @@ use crate::node_time::{self, FOR_CPU};
 use crate::rule::Need::Field;
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
+use holders::Holder;
 use record::finding::{Level, Severity};
 
 pub(super) const RULES: &[Rule] = &[Rule {
@@ -197,8 +200,10 @@ fn has_room(case: &Case, node: &str) -> Option<bool> {
 }
 
 fn judge(case: &Case) -> Answer {
-    let queues = case.things("pool").filter_map(|pool| Queue::of(case, pool)).filter(Queue::is_long);
-    let claims: Vec<Claim> = queues.map(|queue| claim(case, &queue)).collect();
+    let queues: Vec<Queue<'_>> = case.things("pool").filter_map(|pool| Queue::of(case, pool)).collect();
+    let (shared, queues) = holders::shared(queues);
+    let mut claims: Vec<Claim> = shared.iter().map(|queues| holders::of_database(case, queues)).collect();
+    claims.extend(queues.iter().filter(|queue| queue.is_long()).map(|queue| claim(case, queue)));
     Answer::of(claims, || "clients that wait in poolers".to_string())
 }
 
@@ -228,13 +233,21 @@ fn claim(case: &Case, queue: &Queue<'_>) -> Claim {
     let kept = queue.kept(case);
     let size = pool.last("size").unwrap_or(queue.servers);
     let share = queue.wait_share();
+    let holder = Holder::of(case, queue, kept);
     let severity = match (kept, share) {
+        // Short requests wait for one long statement of others.
+        (Kept::Working(Some(false)), Some(share)) if holder.is_some() && share >= WAIT_SHARE_HIGH => {
+            Severity::Medium
+        }
         (Kept::Working(Some(false)), _) => Severity::Low,
         (_, Some(share)) if share >= WAIT_SHARE_HIGH => Severity::High,
         _ => Severity::Medium,
     };
-    let what = described(kept);
+    let what = holder
+        .as_ref()
+        .map_or_else(|| described(kept), |holder| format!("{}; {}", described(kept), holder.words()));
     let (text, command) = remedy(kept, queue);
+    let text = if holder.is_some() { format!("{}; {text}", holders::APART) } else { text };
     let look = format!("$ psql {} -c 'SHOW POOLS' -c 'SHOW STATS'", word(pool.word("pooler")));
     let mut commands = vec![look.as_str()];
     commands.extend(command.as_deref());
@@ -278,6 +291,7 @@ fn claim(case: &Case, queue: &Queue<'_>) -> Claim {
             "the first of these clients has waited for longer than a look: pgbouncer counts its wait only when it is served, so it is not in SHOW STATS",
         )
     })
+    .with(holder.as_ref(), |claim, holder| claim.number("holder_share", holder.share).because(holder.evidence()))
     .not("the server's own queues: in its views these clients do not exist")
     .remedy(text, &commands)
 }

@@ -3,6 +3,7 @@
 mod group;
 mod peaks;
 mod single;
+pub(super) mod spare;
 mod switched;
 
 use super::paste::{columns_of_a_key, data_directory};
@@ -207,11 +208,12 @@ fn flush_bound(case: &Case) -> Answer {
         // One session that commits now and then waits for nothing else, nor do a few if the device is fast.
         let time = node_time::all(case).iter().find(|time| time.node == node);
         let active = time.map_or(f64::MAX, |time| time.active);
-        let is_idle = active < ACTIVE_MUCH && share < WAL_SHARE_HIGH
-            || active < ACTIVE_MUCH * 2.0 && flush_ms.is_some_and(|ms| ms < FLUSH_SLOW_MS);
+        let is_slow = flush_ms.is_none_or(|ms| ms >= FLUSH_SLOW_MS);
+        let is_idle =
+            active < ACTIVE_MUCH && share < WAL_SHARE_HIGH || active < ACTIVE_MUCH * 2.0 && !is_slow;
         let mut claim = Claim::new(
             match () {
-                () if is_idle => Severity::Low,
+                () if is_idle || !is_slow && spare::is_unhurried(case, node, each_ms) => Severity::Low,
                 () if share >= WAL_SHARE_HIGH => Severity::High,
                 () => Severity::Medium,
             },

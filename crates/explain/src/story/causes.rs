@@ -2,6 +2,10 @@
 
 /// A cause, and the findings that are only its symptoms on the same node or host. The first cause that is present takes a symptom.
 pub(super) const CAUSES: &[(&str, &[&str])] = &[
+    // Pools that take connections from each other open them again and again.
+    ("SES-13", &["SES-01", "SES-06"]),
+    // What a statement waits for while dblink opens a connection, and what that connection commits.
+    ("SES-01", &["EXT-01", "WAL-01", "WAL-05", "TXN-01", "PLAN-62", "PLAN-45", "PLAN-49", "CPU-05"]),
     ("REP-13", &["OBS-01", "LCK-01", "TXN-13", "TXN-05", "DIST-06", "CPU-05"]),
     // Sessions that wait for a table wait behind the replay.
     ("REP-12", &["REP-18", "REP-01", "REP-11", "LCK-01", "CPU-05"]),

@@ -53,6 +53,8 @@ line! {
         size: Option<u64>,
         /// Whether this is a size of the database's own, and not `default_pool_size`.
         size_of_database: Option<bool>,
+        /// How many connections all pools of the database may open together; absent without such a limit.
+        database_max: Option<u64>,
         /// Transactions of the database in the interval.
         transactions: Option<u64>,
         /// Queries.

@@ -63,6 +63,12 @@ line! {
         cleaner_stops: Option<u64>,
         /// Whether the replay of WAL is paused by command.
         replay_paused: Option<bool>,
+        /// On a standby: WAL that it has received and not replayed.
+        replay_behind_bytes: Option<u64>,
+        /// On a standby: since the last transaction that it has replayed was committed at the primary.
+        replay_age_s: Option<f64>,
+        /// On a standby: processes that receive WAL from another server, 0 or 1.
+        receivers: Option<u64>,
         /// The share of the queue of NOTIFY that is in use, 0 to 1.
         notify_queue_share: Option<f64>,
         /// WAL written, by the distance of the insert positions (primary) or replay positions (standby).

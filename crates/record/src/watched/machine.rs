@@ -165,6 +165,8 @@ line! {
         state: String,
         /// Where in the kernel it sleeps.
         wchan: String,
+        /// 1 if it was in uninterruptible sleep at this look, else 0.
+        asleep: Option<u64>,
     }
 }
 

@@ -116,6 +116,7 @@ impl Backends {
                 read_bytes: moved(|io| io.read_bytes),
                 write_bytes: moved(|io| io.write_bytes),
                 run_queue_us: waited_us,
+                asleep: Some(u64::from(now.stat.state == "D")),
                 state: now.stat.state,
                 wchan: wchan.flatten().unwrap_or_default(),
             },

@@ -45,6 +45,8 @@ struct Reading {
 pub(crate) struct Cgroups {
     due_us: u64,
     before: BTreeMap<String, (u64, Counts)>,
+    /// The groups of the last process that was there: one that a limit has killed still had them.
+    groups: BTreeMap<String, String>,
 }
 
 impl Cgroups {
@@ -62,7 +64,11 @@ impl Cgroups {
         }
         self.due_us = now_us + EVERY_US;
         for server in servers {
-            let Some(reading) = server.pid.and_then(|pid| read(files, pid)) else { continue };
+            if let Some(groups) = server.pid.and_then(|pid| groups_of(files, pid)) {
+                self.groups.insert(server.node.clone(), groups);
+            }
+            let Some(groups) = self.groups.get(&server.node) else { continue };
+            let reading = read_groups(files, groups, server.pid);
             let before = self.before.insert(server.node.clone(), (now_us, reading.counts));
             let is_pinned =
                 reading.cpus_allowed.zip(online(files)).is_some_and(|(allowed, all)| allowed < all);
@@ -114,9 +120,19 @@ pub fn allowed(files: &mut dyn Files, pid: u32) -> Allowed {
 }
 
 /// `None` if the process is gone.
+fn groups_of(files: &mut dyn Files, pid: u32) -> Option<String> {
+    files.text(&format!("/proc/{pid}/cgroup")).ok().map(str::to_string)
+}
+
 fn read(files: &mut dyn Files, pid: u32) -> Option<Reading> {
-    let text = files.text(&format!("/proc/{pid}/cgroup")).ok()?.to_string();
-    let status = files.text(&format!("/proc/{pid}/status")).map(str::to_string).unwrap_or_default();
+    let groups = groups_of(files, pid)?;
+    Some(read_groups(files, &groups, Some(pid)))
+}
+
+/// The limits of groups, as the kernel lists them, and of the process, if it is there.
+fn read_groups(files: &mut dyn Files, text: &str, pid: Option<u32>) -> Reading {
+    let status = pid.and_then(|pid| files.text(&format!("/proc/{pid}/status")).ok().map(str::to_string));
+    let status = status.unwrap_or_default();
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
     let mut reading = Reading { cpus_allowed: list.and_then(cpus), ..Reading::default() };
     for line in text.lines() {
@@ -139,7 +155,7 @@ fn read(files: &mut dyn Files, pid: u32) -> Option<Reading> {
             reading.path = path.to_string();
         }
     }
-    Some(reading)
+    reading
 }
 
 impl Reading {
@@ -278,6 +294,20 @@ mod tests {
         assert_eq!(allowed.cpus, Some(0.5));
         assert_eq!(super::allowed(&mut files, 8), Allowed::default());
         assert_eq!((line.io_limit.as_str(), line.path.as_str()), ("8:0 wbps=1048576", "/a.slice/pg"));
+    }
+
+    #[test]
+    fn the_groups_of_a_process_that_was_killed_are_read_further() {
+        let (mut cgroups, mut files) = (Cgroups::default(), Shipped::default());
+        files.put("/proc/7/cgroup", "0::/pg\n".into());
+        files.put("/sys/fs/cgroup/pg/memory.max", "1000000\n".into());
+        files.put("/sys/fs/cgroup/pg/memory.events", "oom_kill 1\n".into());
+        assert!(lines(&mut cgroups, &mut files, 1_000_000).is_empty());
+        let mut files = Shipped::default();
+        files.put("/sys/fs/cgroup/pg/memory.max", "1000000\n".into());
+        files.put("/sys/fs/cgroup/pg/memory.events", "oom_kill 4\n".into());
+        let seen = lines(&mut cgroups, &mut files, 4_000_000);
+        assert_eq!((seen[0].oom_kills, seen[0].memory_max_bytes), (Some(3), Some(1_000_000)));
     }
 
     #[test]

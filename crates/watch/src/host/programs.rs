@@ -5,11 +5,11 @@
 
 use super::clients::Clients;
 use super::files::Files;
-use super::process::{self, Io, TICK_US};
+use super::process::{self, Io, Stat, TICK_US};
 use super::server::Server;
 use crate::collect::Batch;
-use record::watched::{Backend, ENDED, Program};
-use std::collections::{BTreeMap, HashMap};
+use record::watched::{Backend, ENDED, LOGGER, Program, STARTED};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// The interval of looks.
 const EVERY_US: u64 = 5_000_000;
@@ -28,6 +28,10 @@ const LOOKED_MAX: usize = 32;
 
 /// The name of the server's processes.
 const SERVER: &str = "postgres";
+/// Ancestors that are looked at to find the server that started a program.
+const ANCESTORS_MAX: usize = 8;
+/// In the title of the collector of logs.
+const LOGGER_TITLE: &str = ": logger";
 
 /// The counters of a process.
 #[derive(Clone, Copy, Debug)]
@@ -52,8 +56,10 @@ pub(crate) struct Programs {
 struct Main {
     node: String,
     ended_ticks: u64,
-    /// Its children at the last look: when each began, and its time until then.
+    /// Its children at the last look, and what these started: when each began, and its time until then.
     children: HashMap<u32, (u64, u64)>,
+    /// Of these, the programs that its processes started: what archives, `COPY ... PROGRAM`.
+    started: HashSet<u32>,
 }
 
 impl Main {
@@ -66,6 +72,48 @@ impl Main {
         let known: u64 = self.children.iter().filter(is_gone).map(|(_, (_, ticks))| ticks).sum();
         now.ended_ticks.saturating_sub(self.ended_ticks).saturating_sub(known) * TICK_US
     }
+
+    /// The CPU time since the last look of a child, or of a program that one started.
+    fn used_us(&self, now: &Main, pid: u32) -> u64 {
+        let Some((started, ticks)) = now.children.get(&pid) else { return 0 };
+        let before = self.children.get(&pid).filter(|(other, _)| other == started);
+        ticks.saturating_sub(before.map_or(0, |(_, ticks)| *ticks)) * TICK_US
+    }
+
+    /// What no session and no view shows: the collector of the server's log, and programs that the server started.
+    fn beside(&self, now: &Main, files: &mut dyn Files, least_us: u64) -> Vec<(&'static str, u32, u64)> {
+        let mut found = vec![];
+        for pid in now.children.keys() {
+            let used = self.used_us(now, *pid);
+            if used < least_us {
+                continue;
+            }
+            let mut is_logger = || {
+                let title = files.text(&format!("/proc/{pid}/cmdline"));
+                title.is_ok_and(|title| title.contains(LOGGER_TITLE))
+            };
+            match now.started.contains(pid) {
+                true => found.push((STARTED, *pid, used)),
+                false if is_logger() => found.push((LOGGER, *pid, used)),
+                false => {}
+            }
+        }
+        found.sort_unstable();
+        found
+    }
+}
+
+/// The server among these processes that started a program by one of its own.
+fn starter(stats: &BTreeMap<u32, Stat>, mains: &BTreeMap<u32, Main>, parent: u32) -> Option<u32> {
+    let mut at = parent;
+    for _ in 0..ANCESTORS_MAX {
+        // The first process of a container adopts what others left behind.
+        if mains.contains_key(&at) {
+            return Some(at).filter(|main| *main > 1);
+        }
+        at = stats.get(&at)?.parent;
+    }
+    None
 }
 
 /// What one program did.
@@ -107,6 +155,25 @@ impl Programs {
         if self.at_us.is_none() && !is_known { SOON_US } else { EVERY_US }
     }
 
+    /// Reports what processes of the servers used that no view shows.
+    fn of_servers(
+        &self,
+        files: &mut dyn Files,
+        host: &str,
+        (now_us, interval_us): (u64, u64),
+        before: &BTreeMap<u32, Main>,
+        batch: &mut Batch,
+    ) {
+        let least_us = ((interval_us as f64 * SHARE_MIN) as u64).max(1);
+        for (pid, main) in &self.mains {
+            let Some(before) = before.get(pid) else { continue };
+            batch.counted(now_us, interval_us, of_server(host, *pid, main, ENDED, before.unseen_us(main)));
+            for (kind, pid, used_us) in before.beside(main, files, least_us) {
+                batch.counted(now_us, interval_us, of_server(host, pid, main, kind, used_us));
+            }
+        }
+    }
+
     /// Reads all processes if it is time, and reports the programs that used the most. Processes of the servers are left out: they have lines of their own.
     pub(crate) fn tick(
         &mut self,
@@ -124,10 +191,11 @@ impl Programs {
         self.due_us = now_us + self.next_us(!mains.is_empty() && mains.len() == servers.len());
         let mut now: HashMap<u32, Counters> = HashMap::new();
         let mut programs: BTreeMap<String, Sum> = BTreeMap::new();
+        let mut stats: BTreeMap<u32, Stat> = BTreeMap::new();
         for pid in pids.into_iter().take(PROCESSES_MAX) {
-            let Some(stat) = files.text(&format!("/proc/{pid}/stat")).ok().and_then(process::stat) else {
-                continue;
-            };
+            stats.extend(stat_of(files, pid).map(|stat| (pid, stat)));
+        }
+        for (&pid, stat) in &stats {
             let ticks = stat.user_ticks + stat.system_ticks;
             if let Some(main) = mains.get_mut(&pid) {
                 main.ended_ticks = stat.ended_ticks;
@@ -137,9 +205,14 @@ impl Programs {
                 main.children.insert(pid, (stat.started_ticks, ticks));
                 continue;
             }
+            if let Some(main) = starter(&stats, &mains, stat.parent).and_then(|main| mains.get_mut(&main)) {
+                main.children.insert(pid, (stat.started_ticks, ticks));
+                main.started.insert(pid);
+                continue;
+            }
             let io = files.text(&format!("/proc/{pid}/io")).ok().and_then(process::io);
             let counters = Counters { started_ticks: stat.started_ticks, ticks, io };
-            programs.entry(stat.command).or_default().add(pid, &counters, self.before.get(&pid));
+            programs.entry(stat.command.clone()).or_default().add(pid, &counters, self.before.get(&pid));
             now.insert(pid, counters);
         }
         // As long as the main process of a server is not known, its processes are programs like all others.
@@ -151,19 +224,8 @@ impl Programs {
         let Some(interval_us) = self.at_us.replace(now_us).map(|before| now_us.saturating_sub(before)) else {
             return;
         };
-        for (pid, main) in &self.mains {
-            let Some(before) = mains_before.get(pid) else { continue };
-            batch.counted(now_us, interval_us, ended(host, *pid, main, before.unseen_us(main)));
-        }
-        let is_worth =
-            |sum: &Sum| sum.cpu_us as f64 >= interval_us as f64 * SHARE_MIN || sum.bytes() >= BYTES_MIN;
-        let mut found: Vec<(String, Sum)> = programs.into_iter().filter(|(_, sum)| is_worth(sum)).collect();
-        // The half with the most CPU, and the half with the most bytes.
-        found.sort_by_key(|(_, sum)| std::cmp::Reverse(sum.cpu_us));
-        let mut rest = found.split_off(found.len().min(PROGRAMS_MAX / 2));
-        rest.sort_by_key(|(_, sum)| std::cmp::Reverse(sum.bytes()));
-        rest.truncate(PROGRAMS_MAX / 2);
-        found.append(&mut rest);
+        self.of_servers(files, host, (now_us, interval_us), &mains_before, batch);
+        let mut found = worth(programs, interval_us);
         find_clients(files, servers, &mut found, (interval_us as f64 * SHARE_MIN) as u64);
         for (program, sum) in found {
             let line = Program {
@@ -178,6 +240,19 @@ impl Programs {
             batch.counted(now_us, interval_us, line);
         }
     }
+}
+
+/// The programs that used the most: the half with the most CPU, and the half with the most bytes.
+fn worth(programs: BTreeMap<String, Sum>, interval_us: u64) -> Vec<(String, Sum)> {
+    let is_worth =
+        |sum: &Sum| sum.cpu_us as f64 >= interval_us as f64 * SHARE_MIN || sum.bytes() >= BYTES_MIN;
+    let mut found: Vec<(String, Sum)> = programs.into_iter().filter(|(_, sum)| is_worth(sum)).collect();
+    found.sort_by_key(|(_, sum)| std::cmp::Reverse(sum.cpu_us));
+    let mut rest = found.split_off(found.len().min(PROGRAMS_MAX / 2));
+    rest.sort_by_key(|(_, sum)| std::cmp::Reverse(sum.bytes()));
+    rest.truncate(PROGRAMS_MAX / 2);
+    found.append(&mut rest);
+    found
 }
 
 /// Adds up the CPU time of the processes that are clients of the servers. A process that used less than `least_us` is not looked at.
@@ -200,13 +275,17 @@ fn find_clients(files: &mut dyn Files, servers: &[Server], programs: &mut [(Stri
     }
 }
 
-/// The line of processes that began and ended between two looks.
-fn ended(host: &str, pid: u32, main: &Main, cpu_us: u64) -> Backend {
+fn stat_of(files: &mut dyn Files, pid: u32) -> Option<Stat> {
+    files.text(&format!("/proc/{pid}/stat")).ok().and_then(process::stat)
+}
+
+/// The line of processes of a server that no view shows.
+fn of_server(host: &str, pid: u32, main: &Main, kind: &str, cpu_us: u64) -> Backend {
     Backend {
         host: host.to_string(),
         node: main.node.clone(),
         pid: u64::from(pid),
-        backend: ENDED.to_string(),
+        backend: kind.to_string(),
         cpu_us: Some(cpu_us),
         system_us: None,
         read_bytes: None,
@@ -214,12 +293,13 @@ fn ended(host: &str, pid: u32, main: &Main, cpu_us: u64) -> Backend {
         run_queue_us: None,
         state: String::new(),
         wchan: String::new(),
+        asleep: None,
     }
 }
 
 /// The main process of each server: the parent of all others.
 fn main_processes(files: &mut dyn Files, servers: &[Server]) -> BTreeMap<u32, Main> {
-    let mut stat = |pid: u32| files.text(&format!("/proc/{pid}/stat")).ok().and_then(process::stat);
+    let mut stat = |pid: u32| stat_of(files, pid);
     let mut of_one = |server: &Server| {
         let session = stat(server.pid?)?;
         // A process whose parent is 1 would take every daemon of the host for one of the server, except in a container that the server was started as.
@@ -341,5 +421,41 @@ mod tests {
             };
             assert_eq!(found, expected, "{first} {parent}");
         }
+    }
+
+    #[test]
+    fn the_collector_of_logs_and_what_the_server_starts_are_its_own() {
+        let mut programs = Programs::default();
+        let mut look = |at_us: u64, ticks: u64| {
+            let mut files = Shipped::default();
+            let mut put = |pid: u32, command: &str, parent: u32, ticks: u64| {
+                let stat = format!(
+                    "{pid} ({command}) R {parent} 1 1 0 -1 4194304 1 0 3 0 {ticks} 0 0 0 20 0 1 0 5 2 3 0\n"
+                );
+                files.put(&format!("/proc/{pid}/stat"), stat);
+            };
+            put(100, "postgres", 1, 9);
+            put(101, "postgres", 100, 0);
+            put(102, "postgres", 100, ticks);
+            // The archiver runs a shell, and this a program.
+            put(103, "postgres", 100, 0);
+            put(104, "sh", 103, 0);
+            put(105, "gzip", 104, ticks * 2);
+            put(106, "gzip", 1, ticks * 3);
+            files.put("/proc/102/cmdline", "postgres: logger \0".into());
+            let servers = [Server { node: "n1".into(), pid: Some(101), ..Server::default() }];
+            let mut batch = Batch::default();
+            programs.tick(&mut files, "h", at_us, &servers, &mut batch);
+            let lines = batch.lines.into_iter().filter_map(|(_, _, line)| match line {
+                Sampled::Backend(line) => Some((line.backend, line.cpu_us)),
+                Sampled::Program(line) => Some((line.program, line.cpu_us)),
+                _ => None,
+            });
+            lines.collect::<Vec<_>>()
+        };
+        assert!(look(0, 10).is_empty());
+        let of = |name: &str, ticks: u64| (name.to_string(), Some(ticks * TICK_US));
+        let all = [of(ENDED, 0), of(LOGGER, 100), of(STARTED, 200), of("gzip", 300)];
+        assert_eq!(look(5_000_000, 110), all);
     }
 }

@@ -4,6 +4,7 @@
 use super::parse::Entry;
 use crate::collect::{Batch, Place, Tick, With};
 use record::event::{self, Event};
+use record::statement::parameterized;
 use std::collections::BTreeMap;
 
 /// Different errors recorded per tick: the first of each, with the number of the others.
@@ -12,6 +13,8 @@ const ERRORS_PER_TICK: usize = 10;
 const EVENTS_PER_TICK: usize = 50;
 /// Characters of a message that are kept.
 const MESSAGE_CHARS: usize = 300;
+/// Characters of a statement that are read.
+const STATEMENT_CHARS: usize = 4_000;
 /// SQLSTATE of a deadlock: the same in every language.
 /// Citus ends one of the sessions of a deadlock over several nodes with this message.
 const DISTRIBUTED: &str = "involved in a distributed deadlock";
@@ -184,6 +187,10 @@ impl Reader {
             if let Some(table) = table {
                 event = event.with("relation", table);
             }
+            if !entry.statement.is_empty() {
+                // Its values are the users', and not needed.
+                event = event.with("statement", shortened(&parameterized(&head(&entry.statement))));
+            }
             self.errors.insert(key, event);
         } else {
             self.untold += 1;
@@ -331,6 +338,11 @@ fn number_before(text: &str, words: &str) -> Option<f64> {
     let head = &text[..text.find(words)?];
     let from = head.rfind(|c: char| !c.is_ascii_digit()).map_or(0, |at| at + 1);
     head[from..].parse().ok()
+}
+
+/// As much of a statement as its beginning needs: one may be a document of megabytes.
+fn head(text: &str) -> String {
+    text.chars().take(STATEMENT_CHARS).collect()
 }
 
 fn shortened(text: &str) -> String {

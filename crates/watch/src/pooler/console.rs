@@ -31,6 +31,8 @@ struct Size {
     connections: Option<u64>,
     /// Whether the database has it for itself; `None` where the default is not known.
     is_own: Option<bool>,
+    /// For all pools of the database together (`max_db_connections`).
+    database_max: Option<u64>,
 }
 
 /// Why a console is not read.
@@ -225,6 +227,7 @@ fn pool(row: &Value, size: Size, counts: Option<&(Totals, Totals)>) -> Pool {
         servers_free: Some(free),
         size: size.connections,
         size_of_database: size.is_own,
+        database_max: size.database_max,
         transactions: since(|totals| totals.transactions),
         queries: since(|totals| totals.queries),
         transaction_us: since(|totals| totals.transaction_us),
@@ -245,7 +248,12 @@ fn on_node(rows: &[Value], database: &str, belongs: Belongs, default: Option<u64
     };
     let size = |row: &Value| {
         let connections = count(row, "pool_size");
-        Size { connections, is_own: connections.zip(default).map(|(size, default)| size != default) }
+        Size {
+            connections,
+            is_own: connections.zip(default).map(|(size, default)| size != default),
+            // 0 is no limit.
+            database_max: count(row, "max_connections").filter(|most| *most > 0),
+        }
     };
     rows.iter()
         .filter(|row| text(row, "name") != CONSOLE)
@@ -283,7 +291,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    const OF_THREE: Size = Size { connections: Some(3), is_own: Some(false) };
+    const OF_THREE: Size = Size { connections: Some(3), is_own: Some(false), database_max: None };
 
     #[test]
     fn a_pool_has_what_its_database_counts_and_a_reset_counts_nothing() {
@@ -317,7 +325,10 @@ mod tests {
         assert_eq!(names(Belongs::Through), "cart shop");
         assert_eq!(names(Belongs::AtPort(5433)), "old");
         let size = |default| on_node(&rows, "cart", Belongs::AtPort(5433), default)["old"];
-        assert_eq!(size(None), Size { connections: Some(20), is_own: None });
+        assert_eq!(size(None), Size { connections: Some(20), is_own: None, database_max: None });
+        let limited =
+            json!({"name": "cart", "host": "", "port": "5432", "pool_size": "20", "max_connections": "4"});
+        assert_eq!(on_node(&[limited], "cart", Belongs::AtPort(5432), None)["cart"].database_max, Some(4));
         let config = json!({"key": "default_pool_size", "value": "3", "default": "20"});
         assert_eq!(size(default_size(&[config])).is_own, Some(true));
         assert_eq!(size(Some(20)).is_own, Some(false));

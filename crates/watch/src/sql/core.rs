@@ -136,6 +136,7 @@ pub(crate) fn question(probe: &Probe, ours: &str) -> String {
         ));
     }
     parts.extend(standbys::question(probe, lsn));
+    parts.extend(standbys::own_question(probe));
     parts.extend(slots_sql(probe, lsn));
     let daemons = daemons(probe);
     format!(
@@ -402,6 +403,7 @@ fn server(answered: &Answered<'_>, answer: &Value, slow: &Slow, is_masked: bool)
         prepared_age_s_max: age(&answer["prepared"], "age_s"),
         ..Server::default()
     };
+    standbys::own_line(answer, &mut server);
     if is_masked {
         // Sessions of other users exist, but their activity is hidden: a count of the rest would be taken for all.
         server.sessions_total = None;

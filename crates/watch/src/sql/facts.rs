@@ -16,8 +16,9 @@ const TELLING: &str = "'archive_command', 'archive_library', 'archive_mode', 'au
     'full_page_writes', 'huge_pages', 'huge_pages_status', 'idle_in_transaction_session_timeout', 'idle_replication_slot_timeout', 'io_method', \
     'io_workers', 'lc_messages', 'log_autovacuum_min_duration', 'log_checkpoints', 'log_destination', 'log_line_prefix', 'log_lock_waits', \
     'log_temp_files', 'logical_decoding_work_mem', 'maintenance_work_mem', 'max_connections', 'max_prepared_transactions', \
-    'max_slot_wal_keep_size', 'max_wal_size', 'min_wal_size', 'pg_stat_statements.track', 'random_page_cost', \
-    'recovery_prefetch', 'segment_size', 'shared_buffers', \
+    'max_slot_wal_keep_size', 'max_wal_size', 'min_wal_size', 'max_standby_archive_delay', 'max_standby_streaming_delay', 'pg_stat_statements.track', \
+    'primary_slot_name', 'random_page_cost', \
+    'recovery_min_apply_delay', 'recovery_prefetch', 'segment_size', 'shared_buffers', \
     'synchronous_commit', 'synchronous_standby_names', 'temp_buffers', 'track_cost_delay_timing', 'track_functions', 'track_io_timing', 'track_wal_io_timing', \
     'transaction_timeout', 'vacuum_cost_delay', 'vacuum_cost_limit', 'vacuum_cost_page_dirty', 'vacuum_freeze_min_age', \
     'vacuum_freeze_table_age', 'wal_buffers', 'wal_compression', 'wal_level', 'wal_log_hints', 'wal_segment_size', 'wal_sync_method', 'work_mem'";

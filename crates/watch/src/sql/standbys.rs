@@ -1,8 +1,8 @@
 //! Standbys, from the views of the server that sends to them.
 
-use super::json::{count, flag, micros, number, text};
+use super::json::{age, count, flag, micros, number, text};
 use super::probe::Probe;
-use record::watched::Replication;
+use record::watched::{Replication, Server};
 use serde_json::Value;
 
 /// The part of the tick's query; `lsn` is the server's position. `None` without the view's columns.
@@ -34,6 +34,26 @@ pub(super) fn question(probe: &Probe, lsn: &str) -> Option<String> {
     ))
 }
 
+/// How far a standby is behind, by its own account; `None` where its functions are not there. They are an error on a primary of some engines, or null.
+pub(super) fn own_question(probe: &Probe) -> Option<String> {
+    probe.has_replay_pause.then(|| {
+        "'as_standby', case when pg_catalog.pg_is_in_recovery() then (select row_to_json(r) from (select \
+            pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_last_wal_receive_lsn(), pg_catalog.pg_last_wal_replay_lsn()) behind_bytes, \
+            extract(epoch from clock_timestamp() - pg_catalog.pg_last_xact_replay_timestamp()) age_s, \
+            (select count(*) from pg_catalog.pg_stat_wal_receiver) receivers) r) end"
+            .to_string()
+    })
+}
+
+/// Fills what the server reports of itself as a standby.
+pub(super) fn own_line(answer: &Value, server: &mut Server) {
+    let own = &answer["as_standby"];
+    // WAL from the archive is replayed and not received.
+    server.replay_behind_bytes = number(own, "behind_bytes").map(|bytes| bytes.max(0.0) as u64);
+    server.replay_age_s = age(own, "age_s");
+    server.receivers = count(own, "receivers");
+}
+
 /// One standby.
 pub(super) fn line(node: &str, row: &Value) -> Replication {
     // A standby that is ahead of our slightly older position has no lag.
@@ -53,5 +73,31 @@ pub(super) fn line(node: &str, row: &Value) -> Replication {
         replay_lag_us: micros(row, "replay_lag"),
         feedback: flag(row, "feedback"),
         feedback_xids: count(row, "feedback_xids"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_standby_reports_how_far_it_is_behind_and_a_primary_nothing() {
+        let mut server = Server::default();
+        own_line(
+            &json!({"as_standby": {"behind_bytes": 1_540_608, "age_s": 4.5, "receivers": 1}}),
+            &mut server,
+        );
+        assert_eq!(
+            (server.replay_behind_bytes, server.replay_age_s, server.receivers),
+            (Some(1_540_608), Some(4.5), Some(1))
+        );
+        own_line(&json!({"as_standby": {"behind_bytes": -8, "age_s": null, "receivers": 0}}), &mut server);
+        assert_eq!(
+            (server.replay_behind_bytes, server.replay_age_s, server.receivers),
+            (Some(0), None, Some(0))
+        );
+        own_line(&json!({"as_standby": null}), &mut server);
+        assert_eq!((server.replay_behind_bytes, server.receivers), (None, None));
     }
 }

@@ -14,11 +14,9 @@ use std::collections::BTreeMap;
 /// Of the active sessions.
 const HOT_SHARE: f64 = 0.2;
 
+/// `BufferMapping` is not among them: its locks are those of any pages whose place in shared_buffers changes, as where more is read than fits.
 fn is_hot(kind: &str, event: &str) -> bool {
-    matches!(
-        (kind, event),
-        ("Lock", "tuple" | "transactionid") | ("LWLock", "BufferContent" | "BufferMapping")
-    )
+    matches!((kind, event), ("Lock", "tuple" | "transactionid") | ("LWLock", "BufferContent"))
 }
 
 /// The share of the active sessions that wait for rows, where our role may not see what sessions wait for: `pg_locks` hides nothing. How many are active

@@ -12,6 +12,8 @@ pub(super) struct Deed {
 /// A statement that takes a strong lock of a table: its first words (`*` fits any one, `|` divides), a word with which it takes a weaker one, and the rest.
 struct Strong {
     begins: &'static str,
+    /// The strongest lock that it takes; [`ANY`] where its own words decide.
+    takes: &'static str,
     /// Words in a row that it must have; empty: none.
     has: &'static str,
     unless: &'static str,
@@ -19,9 +21,37 @@ struct Strong {
     text: &'static str,
 }
 
+/// The modes of a table's lock that keep more than one kind of statement out, the strongest first.
+const MODES: [&str; 5] = [ANY, "ExclusiveLock", SHARE_ROW, SHARE, SHARE_UPDATE];
+const ANY: &str = "AccessExclusiveLock";
+const SHARE_ROW: &str = "ShareRowExclusiveLock";
+const SHARE: &str = "ShareLock";
+const SHARE_UPDATE: &str = "ShareUpdateExclusiveLock";
+
+/// How a session holds the lock of a relation, and how the first of the others wants it; empty where that is not known.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Modes<'a> {
+    pub(super) held: &'a str,
+    pub(super) wanted: &'a str,
+}
+
+impl Modes<'_> {
+    /// The weakest place in [`MODES`] that keeps the others out, if that is known: what takes a weaker lock is not why they wait.
+    fn least(self) -> Option<usize> {
+        let place = |mode: &str| MODES.iter().position(|one| *one == mode);
+        place(self.held).or(match self.wanted {
+            "AccessShareLock" => Some(0),
+            "RowShareLock" => Some(1),
+            "RowExclusiveLock" => Some(3),
+            _ => None,
+        })
+    }
+}
+
 const STRONG: [Strong; 20] = [
     Strong {
         begins: "ALTER TABLE",
+        takes: ANY,
         has: "IF NOT EXISTS",
         unless: "",
         what: "its ALTER TABLE ... IF NOT EXISTS takes an ACCESS EXCLUSIVE lock until its transaction ends, also when there is nothing to add",
@@ -30,6 +60,7 @@ const STRONG: [Strong; 20] = [
     },
     Strong {
         begins: "ALTER TABLE",
+        takes: SHARE_ROW,
         has: "FOREIGN KEY",
         unless: "NOT VALID",
         what: "its ALTER TABLE adds a foreign key and checks all rows of the table while it keeps writers out",
@@ -37,6 +68,7 @@ const STRONG: [Strong; 20] = [
     },
     Strong {
         begins: "ALTER TABLE",
+        takes: ANY,
         has: "CHECK",
         unless: "NOT VALID",
         what: "its ALTER TABLE adds a constraint and checks all rows of the table while it keeps others out",
@@ -44,6 +76,7 @@ const STRONG: [Strong; 20] = [
     },
     Strong {
         begins: "ALTER TABLE",
+        takes: ANY,
         has: "DEFAULT",
         unless: "SET DEFAULT",
         what: "its ALTER TABLE adds a column with a DEFAULT, and keeps readers and writers out (ACCESS EXCLUSIVE) until its transaction ends: a \
@@ -53,6 +86,7 @@ const STRONG: [Strong; 20] = [
     },
     Strong {
         begins: "ALTER TABLE",
+        takes: ANY,
         has: "TYPE",
         unless: "ADD",
         what: "its ALTER TABLE changes the type of a column, which mostly rewrites the whole table and its indexes, and keeps readers and writers out \
@@ -62,6 +96,7 @@ const STRONG: [Strong; 20] = [
     },
     Strong {
         begins: "CREATE TABLE",
+        takes: ANY,
         has: "PARTITION OF",
         unless: "",
         what: "its CREATE TABLE ... PARTITION OF locks the whole table, and reads all rows of the default partition, if there is one, before it goes on",
@@ -70,6 +105,7 @@ const STRONG: [Strong; 20] = [
     },
     Strong {
         begins: "ALTER TABLE",
+        takes: ANY,
         has: "ATTACH PARTITION",
         unless: "",
         what: "its ATTACH PARTITION reads the new partition and all rows of the default partition, if there is one, under a lock",
@@ -77,6 +113,7 @@ const STRONG: [Strong; 20] = [
     },
     Strong {
         begins: "ANALYZE|VACUUM",
+        takes: SHARE_UPDATE,
         has: "",
         unless: "FULL",
         what: "a VACUUM or ANALYZE keeps other ones of the same table, and schema changes, waiting until it ends",
@@ -84,6 +121,7 @@ const STRONG: [Strong; 20] = [
     },
     Strong {
         begins: "CREATE INDEX|CREATE UNIQUE INDEX",
+        takes: SHARE,
         has: "",
         unless: "CONCURRENTLY",
         what: "its CREATE INDEX keeps all writers of the table out until the transaction ends",
@@ -91,6 +129,7 @@ const STRONG: [Strong; 20] = [
     },
     Strong {
         begins: "REINDEX",
+        takes: ANY,
         has: "",
         unless: "CONCURRENTLY",
         what: "its REINDEX keeps all writers of the table out until it ends",
@@ -98,6 +137,7 @@ const STRONG: [Strong; 20] = [
     },
     Strong {
         begins: "VACUUM FULL|VACUUM (FULL|CLUSTER",
+        takes: ANY,
         has: "",
         unless: "",
         what: "it writes the table anew, and no other session can read or write it meanwhile",
@@ -106,6 +146,7 @@ const STRONG: [Strong; 20] = [
     },
     Strong {
         begins: "TRUNCATE",
+        takes: ANY,
         has: "",
         unless: "",
         what: "its TRUNCATE keeps readers and writers out until the transaction ends",
@@ -113,6 +154,7 @@ const STRONG: [Strong; 20] = [
     },
     Strong {
         begins: "ALTER TABLE",
+        takes: ANY,
         has: "SET LOGGED",
         unless: "",
         what: "its ALTER TABLE ... SET LOGGED rewrites the whole table with its indexes, and writes all of it into the WAL, while no other session can \
@@ -121,6 +163,7 @@ const STRONG: [Strong; 20] = [
     },
     Strong {
         begins: "ALTER TABLE",
+        takes: ANY,
         has: "SET UNLOGGED",
         unless: "",
         what: "its ALTER TABLE ... SET UNLOGGED rewrites the whole table with its indexes while no other session can read or write it",
@@ -128,6 +171,7 @@ const STRONG: [Strong; 20] = [
     },
     Strong {
         begins: "ALTER TABLE|ALTER INDEX|ALTER MATERIALIZED VIEW",
+        takes: ANY,
         has: "SET TABLESPACE",
         unless: "",
         what: "its SET TABLESPACE copies all files while no other session can read or write the table",
@@ -136,6 +180,7 @@ const STRONG: [Strong; 20] = [
     },
     Strong {
         begins: "ALTER TABLE",
+        takes: ANY,
         has: "SET ACCESS METHOD",
         unless: "",
         what: "its SET ACCESS METHOD rewrites the whole table with its indexes while no other session can read or write it",
@@ -143,6 +188,7 @@ const STRONG: [Strong; 20] = [
     },
     Strong {
         begins: "ALTER TABLE",
+        takes: ANY,
         has: "",
         unless: "",
         what: "its ALTER TABLE keeps the others out until the transaction ends",
@@ -151,6 +197,7 @@ const STRONG: [Strong; 20] = [
     },
     Strong {
         begins: "CREATE TRIGGER|CREATE CONSTRAINT TRIGGER|CREATE OR REPLACE TRIGGER",
+        takes: SHARE_ROW,
         has: "",
         unless: "",
         what: "its CREATE TRIGGER keeps all writers of the table out until the transaction ends",
@@ -158,6 +205,7 @@ const STRONG: [Strong; 20] = [
     },
     Strong {
         begins: "DROP",
+        takes: ANY,
         has: "",
         unless: "CONCURRENTLY",
         what: "its DROP keeps readers and writers out until the transaction ends",
@@ -165,6 +213,7 @@ const STRONG: [Strong; 20] = [
     },
     Strong {
         begins: "LOCK",
+        takes: ANY,
         has: "",
         unless: "",
         what: "it locks the table by a command of its own",
@@ -179,7 +228,14 @@ fn words(statement: &str) -> Vec<String> {
 }
 
 /// What a statement that holds a strong lock of a table does. A text may have several statements: one that takes such a lock keeps it to the end.
-pub(super) fn of_table(query: &str) -> Option<Deed> {
+pub(super) fn of_table(query: &str, modes: Modes<'_>) -> Option<Deed> {
+    let least = modes.least();
+    // An earlier statement of the transaction has taken a stronger lock than this one takes.
+    let is_strong_enough = |takes: &str| {
+        least.is_none_or(|least| {
+            MODES.iter().position(|one| *one == takes).is_some_and(|place| place <= least)
+        })
+    };
     for statement in query.split(';') {
         let words = words(statement);
         let begins = |begin: &str| {
@@ -192,7 +248,8 @@ pub(super) fn of_table(query: &str) -> Option<Deed> {
             let is_weaker = !strong.unless.is_empty() && has(strong.unless);
             strong.begins.split('|').any(begins) && (strong.has.is_empty() || has(strong.has)) && !is_weaker
         };
-        if let Some(Strong { what, text, .. }) = STRONG.iter().find(fits) {
+        let found = STRONG.iter().find(fits).filter(|strong| is_strong_enough(strong.takes));
+        if let Some(Strong { what, text, .. }) = found {
             return Some(Deed { what, text, commands: vec![] });
         }
     }
@@ -236,10 +293,15 @@ fn of_mode(held: &str) -> Option<Deed> {
 
 /// What keeps the others waiting, if `query` of the session at the root, the age of its transaction in seconds, the mode in which it holds the relation, or
 /// `waiting` of one behind it shows that.
-pub(super) fn of(query: &str, age_s: f64, (lock_type, held): (&str, &str), waiting: &str) -> Option<Deed> {
+pub(super) fn of(
+    query: &str,
+    age_s: f64,
+    (lock_type, modes): (&str, Modes<'_>),
+    waiting: &str,
+) -> Option<Deed> {
     let first = words(waiting).into_iter().next().unwrap_or_default();
     match lock_type {
-        "relation" => of_table(query).or_else(|| of_mode(held)),
+        "relation" => of_table(query, modes).or_else(|| of_mode(modes.held)),
         // An INSERT waits for the end of a transaction only because of a key: its own, or one that it refers to.
         "transactionid" if first == "INSERT" => Some(Deed {
             what: "the others wait to insert until its transaction ends: it has inserted the same unique key, or changed, deleted or locked a row that they \
@@ -264,7 +326,7 @@ mod tests {
 
     #[test]
     fn statements_with_strong_locks_are_known_in_any_place_of_a_text() {
-        let what = |query: &str| of(query, 0.0, ("relation", ""), "").map(|deed| deed.what);
+        let what = |query: &str| of(query, 0.0, ("relation", Modes::default()), "").map(|deed| deed.what);
         for (query, part) in [
             ("BEGIN; create  index on a (b); ROLLBACK", "CREATE INDEX keeps"),
             ("create unique index x on a(b)", "CREATE INDEX keeps"),
@@ -292,17 +354,43 @@ mod tests {
 
     #[test]
     fn an_insert_that_waits_for_a_transaction_waits_for_a_key() {
-        let held =
-            of("insert into a values (1)", 0.0, ("relation", "ShareRowExclusiveLock"), "").expect("held");
-        assert!(held.what.contains("DISABLE or ENABLE TRIGGER"), "{held:?}");
-        assert_eq!(of("insert into a values (1)", 0.0, ("relation", "RowExclusiveLock"), ""), None);
+        let held = |mode| ("relation", Modes { held: mode, wanted: "RowExclusiveLock" });
+        let insert = "insert into a values (1)";
+        let trigger = of(insert, 0.0, held(SHARE_ROW), "").expect("held");
+        assert!(trigger.what.contains("DISABLE or ENABLE TRIGGER"), "{trigger:?}");
+        assert_eq!(of(insert, 0.0, held("RowExclusiveLock"), ""), None);
         let insert =
-            of("select 1", 0.0, ("transactionid", ""), "insert into job_lock values ($1)").expect("a key");
+            of("select 1", 0.0, ("transactionid", Modes::default()), "insert into job_lock values ($1)")
+                .expect("a key");
         assert!(insert.what.contains("same unique key") && insert.what.contains("refer to"), "{insert:?}");
-        assert_eq!(of("select 1", 0.1, ("transactionid", ""), "update a set b = 1"), None);
-        assert_eq!(of("select 1", 0.0, ("tuple", ""), "insert into a values (1)"), None);
-        let long =
-            of("select job()", 9.0, ("transactionid", ""), "update a set b = 1").expect("a long transaction");
+        assert_eq!(of("select 1", 0.1, ("transactionid", Modes::default()), "update a set b = 1"), None);
+        assert_eq!(of("select 1", 0.0, ("tuple", Modes::default()), "insert into a values (1)"), None);
+        let long = of("select job()", 9.0, ("transactionid", Modes::default()), "update a set b = 1")
+            .expect("a long transaction");
         assert!(long.what.contains("long transaction"));
+    }
+
+    #[test]
+    fn a_weaker_lock_than_the_one_that_is_held_was_taken_by_another_statement() {
+        let what = |query: &str, held: &str, wanted: &str| {
+            of(query, 0.0, ("relation", Modes { held, wanted }), "").map_or("", |deed| deed.what)
+        };
+        let index = "create index page_slug on page(slug)";
+        assert!(what(index, SHARE, "RowExclusiveLock").contains("CREATE INDEX keeps"));
+        assert!(what(index, "", "RowExclusiveLock").contains("CREATE INDEX keeps"));
+        // An ALTER TABLE before it keeps readers out, too.
+        assert!(what(index, ANY, "AccessShareLock").contains("ACCESS EXCLUSIVE lock"));
+        assert_eq!(what(index, "", "AccessShareLock"), "", "readers do not wait for it");
+        assert!(what("analyze page", ANY, "AccessShareLock").contains("ACCESS EXCLUSIVE lock"));
+        assert!(
+            what("create trigger t after insert on a", SHARE_ROW, "RowExclusiveLock")
+                .contains("TRIGGER keeps")
+        );
+        assert!(
+            what("alter table a add column b int; create index on a (b)", ANY, "AccessShareLock")
+                .contains("ALTER TABLE keeps")
+        );
+        assert_eq!(what("analyze page", "", "RowExclusiveLock"), "", "writers do not wait for it");
+        assert!(what("analyze page", "", "ShareUpdateExclusiveLock").contains("ANALYZE keeps"));
     }
 }

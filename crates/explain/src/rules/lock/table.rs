@@ -1,7 +1,7 @@
 //! LCK-07: many short waits for the lock of one table, behind ever other sessions that do the same.
 
 use super::super::costly::{peculiar_of, plain};
-use super::holder::{self, Deed};
+use super::holder::{self, Deed, Modes};
 use super::root_of;
 use crate::case::{Case, TableQueue};
 use crate::node_time;
@@ -25,12 +25,13 @@ fn culprit(queue: &TableQueue) -> Option<(&str, Deed, u64)> {
     let kind = |text: &str| -> String {
         text.chars().filter(|c| !c.is_ascii_digit()).take(KIND_CHARS).collect::<String>().to_lowercase()
     };
-    let strong = queue.statements.iter().filter(|(text, _)| holder::of_table(text).is_some());
+    let strong =
+        queue.statements.iter().filter(|(text, _)| holder::of_table(text, Modes::default()).is_some());
     let seen_of = |text: &str| -> u64 {
         queue.statements.iter().filter(|(other, _)| kind(other) == kind(text)).map(|(_, seen)| seen).sum()
     };
     let (text, _) = strong.max_by_key(|(text, _)| seen_of(text))?;
-    Some((text.as_str(), holder::of_table(text)?, seen_of(text)))
+    Some((text.as_str(), holder::of_table(text, Modes::default())?, seen_of(text)))
 }
 
 /// The statement seen most often at the root where none of them shows the lock that it holds: a trigger of its table has taken it.

@@ -286,8 +286,8 @@ pub(super) fn schemas(
             }
             [] => {
                 return Err(format!(
-                    "table {name} is in no schema of its role's search_path in which only that role, the database's owner and superusers have objects and may make some: ALTER ROLE ... SET \
-                        search_path, or REVOKE CREATE ON SCHEMA ... FROM PUBLIC"
+                    "table {name} is in no schema of its role's search_path in which only that role, the database's owner and superusers have objects \
+                     and may make some: ALTER ROLE ... SET search_path, or REVOKE CREATE ON SCHEMA ... FROM PUBLIC"
                 ));
             }
             several => {
