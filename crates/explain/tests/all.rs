@@ -4,6 +4,7 @@ mod advice;
 mod fire;
 mod scene;
 
+mod behind;
 mod beneath;
 mod calm;
 mod clusters;

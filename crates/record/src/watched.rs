@@ -115,6 +115,8 @@ pub const COLUMN_KINDS: &str = "column_kinds";
 /// Topic of columns that are computed whenever they are read (PostgreSQL 18, generated without STORED): the name is that of the table, as the server quotes it,
 /// a blank, and that of the column; the value is the expression without constants.
 pub const VIRTUAL_COLUMN: &str = "virtual_column";
+/// Topic of the definition of a view that statements name, without constants; the end of a long one is cut off.
+pub const VIEW_TEXT: &str = "view_text";
 /// Topic of a temporary table that statements name: its live rows and its dead ones by the counters, and the bytes of its file.
 pub const TEMPORARY: &str = "temporary";
 /// In such a value: a partitioned table without statistics of its own. Autovacuum analyses partitions only.

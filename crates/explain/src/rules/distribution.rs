@@ -1,6 +1,7 @@
 //! DIST: differences between similar nodes, paths between them, scaling.
 
 mod hot;
+mod joined;
 mod reference;
 
 use crate::case::Case;

@@ -2,6 +2,7 @@
 //! counted, sorted at random, numbered, kept behind WITH, or sent although few rows or columns are needed.
 
 mod excess;
+mod wide;
 
 use super::costly::{busy, in_a_line, severity, table_named};
 use super::paste::{AS_THE_APPLICATION, literal};
@@ -37,7 +38,8 @@ pub(super) const RULES: &[Rule] = &[
         id: "PLAN-31",
         title: "the newest row of each group is found by numbering all rows",
         needs: NEEDS,
-        limits: "20 % of the session time in a statement that numbers the rows of a subquery and touches 100 blocks, more than it returns rows (ours)",
+        limits: "20 % of the session time in a statement that numbers the rows of a subquery and touches 100 blocks, more than it returns rows; low if \
+            it has other window functions (ours)",
         judge: |case| judge(case, numbered, "window functions in subqueries"),
         links: &["https://www.postgresql.org/docs/current/sql-select.html#SQL-DISTINCT"],
     },
@@ -64,10 +66,11 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "PLAN-34",
-        title: "SELECT * also fetches large values",
+        title: "a statement also fetches large values",
         needs: &[Field("statement", "calls"), Field("table", "bytes"), Field("server", "sessions_active")],
-        limits: "20 % of the session time in SELECT * of one table with 4 kB for each row or more, which touches 4 blocks for each row it returns (ours)",
-        judge: |case| judge(case, wide, "SELECT * of tables with large rows"),
+        limits: "20 % of the session time in SELECT * of one table with 4 kB for each row or more, which touches 4 blocks for each row it returns; in a \
+            SELECT of named columns 16 kB and 6 blocks, where its plan throws no rows away (ours)",
+        judge: |case| judge(case, wide::values, "statements that read tables with large rows"),
         links: &["https://www.postgresql.org/docs/current/storage-toast.html"],
     },
     Rule {
@@ -123,10 +126,6 @@ const BLOCKS_MIN: f64 = 100.0;
 const CALLS_PER_S_MIN: f64 = 0.5;
 /// Sessions that are in the statement at once, on average: one may be a batch that needs the result.
 const SESSIONS_MIN: f64 = 1.3;
-/// Bytes of a row, with its large values.
-const ROW_BYTES_MIN: f64 = 4_096.0;
-/// Blocks for each row: its own, and those of its large values.
-const BLOCKS_PER_ROW_MIN: f64 = 4.0;
 /// Rows for each of which a subquery runs.
 const OUTER_ROWS_MIN: f64 = 100.0;
 /// Blocks for each of them.
@@ -432,7 +431,15 @@ fn numbered(seen: &Seen<'_>) -> Option<Found> {
         .collect();
     let remedy = "the window function must number every row before the first of each group is known. With a table of the groups, a LATERAL subquery with ORDER \
         BY and LIMIT 1 reads one index entry for each of them; DISTINCT ON sorts less; a column or table with the newest row, written with it, is read at once";
-    Some(seen.found(text, remedy, commands))
+    let mut found = seen.found(text, remedy, commands);
+    if excess::has_other_windows(seen) {
+        found.severity = Severity::Low;
+        found.lacking = Some(
+            "whether fewer rows would do: other window functions of the statement compute over all of them"
+                .to_string(),
+        );
+    }
+    Some(found)
 }
 
 fn barrier(seen: &Seen<'_>) -> Option<Found> {
@@ -443,7 +450,10 @@ fn barrier(seen: &Seen<'_>) -> Option<Found> {
     let is_wanted = planned.as_ref().is_some_and(|planned| excess::wants_most(planned, seen.rows()));
     let is_wasteful = seen.blocks() >= BLOCKS_MIN && seen.rows() < seen.blocks() && !is_wanted;
     if is_wasteful && name.is_none() && filter.is_none() {
-        return excess::late(seen, planned.as_ref()?);
+        return match planned.as_ref() {
+            Some(planned) => excess::late(seen, planned),
+            None => excess::of_view(seen),
+        };
     }
     if !is_wasteful {
         return None;
@@ -483,39 +493,6 @@ fn without_materialized(text: &str) -> String {
         if is_hint { format!("NOT {word}") } else { word.to_string() }
     });
     words.collect::<Vec<_>>().join(" ")
-}
-
-fn wide(seen: &Seen<'_>) -> Option<Found> {
-    let table = seen.table.as_ref().filter(|_| seen.shape.takes_all_columns && seen.tables == 1)?;
-    let each = table.lines.last("bytes")? / seen.live_rows().filter(|rows| *rows >= 1.0)?;
-    let per_row = seen.blocks() / seen.rows().max(1.0);
-    if each < ROW_BYTES_MIN || per_row < BLOCKS_PER_ROW_MIN || seen.blocks() < BLOCKS_MIN {
-        return None;
-    }
-    let planned = super::plan::plan_of(seen.case, seen.time, seen.statement);
-    // A scan of the whole table reads that much whatever is selected.
-    if planned.is_some_and(|planned| planned.nodes.iter().any(|node| node.lines.word("kind") == "Seq Scan")) {
-        return None;
-    }
-    let relation = seen.relation();
-    let text = format!(
-        "one statement with SELECT *, which also fetches the large values (TOAST) of {relation}: {} for each row",
-        units::bytes(each)
-    );
-    let commands = vec![format!(
-        "SELECT attname, avg_width FROM pg_stats WHERE format('%I.%I', schemaname, tablename) = {} ORDER BY avg_width DESC LIMIT 5; -- what is large",
-        literal(&relation)
-    )];
-    let remedy = "name the columns that are needed: a large value lies in pieces of 2 kB in another table, which are read, put together, decompressed \
-        and sent only if \
-        its column is named; columns that are seldom needed belong into a table of their own";
-    let mut found = seen.found(text, remedy, commands);
-    found.evidence.push(format!(
-        "{} blocks for each row; {relation} has {} with its large values",
-        units::short(per_row),
-        units::bytes(table.lines.last("bytes")?)
-    ));
-    Some(found)
 }
 
 fn looked_up(seen: &Seen<'_>) -> Option<Found> {

@@ -24,8 +24,8 @@ pub(super) const RULES: &[Rule] = &[Rule {
     title: "a policy of row-level security is evaluated for each row",
     needs: &[Field("statement", "calls"), Field("server", "sessions_active")],
     limits: "20 % of the session time in a statement on a table with row-level security that touches 1,000 blocks, 8 for each unit of the planner's \
-        cost; or that reads 1,000 rows, each for 0.2 us of CPU time or more, while a policy calls a function or a subquery for them; or without an index for \
-        the column that a policy compares (ours)",
+        cost; or that reads 1,000 rows, each for 0.2 us of CPU time or more, while a policy calls a function or a subquery for them, or with 20 % of the \
+        time in tables that no statement names; or without an index for the column that a policy compares (ours)",
     judge,
     links: &["https://www.postgresql.org/docs/current/ddl-rowsecurity.html"],
 }];
@@ -92,11 +92,29 @@ fn applies(case: &Case, time: &NodeTime, statement: &StatementTime, policy: &Pol
     commands.contains(&policy.command.as_str()) && (roles.is_empty() || roles.iter().any(|role| is_for(role)))
 }
 
+/// The share of the session time in such tables.
+const UNNAMED_SHARE_MIN: f64 = 0.2;
+
 /// CPU time for each row, in milliseconds: what an execution takes, without its waits for a CPU.
 fn each_ms(time: &NodeTime, statement: &StatementTime, rows: f64) -> Option<f64> {
     let (on, waits) = (share_of_part(time, ON_CPU), share_of_part(time, FOR_CPU));
     let of_cpu = if on > 0.0 { on / (on + waits) } else { 1.0 };
     Some(statement.mean_ms? * of_cpu / rows.max(1.0))
+}
+
+/// Whether a large part of what is read are tables that no statement of the time names: functions read them, those of policies too. The policy may be
+/// evaluated for few of the rows that are read, behind other conditions, so that the time for each row read is short.
+fn reads_what_none_names(time: &NodeTime) -> bool {
+    let by = time.by.iter().find(|by| by.name == "relation");
+    let named: BTreeSet<String> =
+        time.statements.iter().flat_map(|one| statement::names(&one.text)).collect();
+    let is_unnamed = |relation: &str| {
+        let name = relation.rsplit('.').next().unwrap_or(relation).trim_matches('"');
+        !relation.is_empty() && !named.contains(name)
+    };
+    let shares = by.map_or(&[][..], |by| &by.shares);
+    shares.iter().filter(|(relation, _)| is_unnamed(relation)).map(|(_, share)| share).sum::<f64>()
+        >= UNNAMED_SHARE_MIN
 }
 
 /// The index of a table that begins with a column: `name(column, column)`, separated by `; `.
@@ -139,14 +157,17 @@ fn known<'a>(
     let does_more = plan_of(case, time, statement).as_ref().is_some_and(does_more);
     let index = work.column.as_deref().and_then(|column| index_on(case, time, relation, column));
     let lacks_index = index.is_none() && work.column.is_some() && has_indexes(case, time, relation);
-    let is_costly =
-        rows.and_then(|rows| each_ms(time, statement, rows)).is_some_and(|each_ms| each_ms >= ROW_MS_MIN);
+    let each = rows.and_then(|rows| each_ms(time, statement, rows));
+    let is_costly = each.is_some_and(|each_ms| each_ms >= ROW_MS_MIN);
+    let is_felt = each.is_some_and(|each_ms| each_ms >= ROW_MS_MIN / 4.0);
     let leaves_few = rows.is_some_and(|rows| {
         let returned = statement.rows.unwrap_or(f64::MAX);
         returned <= rows * RETURNED_MAX || aggregates(statement)
     });
     let fits = match work.kind {
-        Kind::OfColumn | Kind::Volatile | Kind::Subquery => is_costly || does_more,
+        Kind::OfColumn | Kind::Volatile | Kind::Subquery => {
+            is_costly || does_more || is_felt && reads_what_none_names(time)
+        }
         // With an index it is called once for its search.
         Kind::Constant => lacks_index && (is_costly && leaves_few || does_more),
         Kind::Value => lacks_index && leaves_few && !has_own_condition(statement),

@@ -19,7 +19,8 @@ pub(super) const RULES: &[Rule] = &[
         id: "SES-02",
         title: "sessions wait for CPUs that other programs use",
         needs: NEEDS,
-        limits: "25 % of the session time is spent waiting for a CPU; other programs use 40 % of the host's CPUs, \
+        limits: "25 % of the session time is spent waiting for a CPU, or 15 % where other programs leave no CPU idle and use twice what the sessions do; \
+            other programs use 40 % of the host's CPUs, \
             and at least three quarters of what the sessions use; or programs that are no clients, by their names, 30 % and half; low if clients on the \
              same host use that much (ours)",
         judge: crowded,
@@ -50,6 +51,10 @@ pub(super) const RULES: &[Rule] = &[
 const OPENED_PER_S_MAX: f64 = 5.0;
 /// The share of the time waiting for a CPU.
 const QUEUE_SHARE_MIN: f64 = 0.25;
+/// The same where others have the host nearly for themselves: who holds a lock then waits for a CPU as well, and the others wait for the lock.
+const DISPLACED_SHARE_MIN: f64 = 0.15;
+const DISPLACED_PER_SERVER_MIN: f64 = 2.0;
+const DISPLACED_IDLE_SHARE_MAX: f64 = 0.1;
 /// The share of the host's CPUs that others use.
 const OTHERS_SHARE_MIN: f64 = 0.4;
 /// What others use, against what the sessions use: a client on the same host uses less.
@@ -286,7 +291,9 @@ fn crowded(case: &Case) -> Answer {
         let is_much_by_name = of_named >= cores * NAMED_SHARE_MIN
             && of_named >= own * NAMED_PER_SERVER_MIN
             && others >= of_named * EXPLAINED_MIN;
-        if waiting.share < QUEUE_SHARE_MIN {
+        let is_displaced =
+            others >= own * DISPLACED_PER_SERVER_MIN && queue.idle <= cores * DISPLACED_IDLE_SHARE_MAX;
+        if waiting.share < if is_displaced { DISPLACED_SHARE_MIN } else { QUEUE_SHARE_MIN } {
             continue;
         }
         if !(is_much || is_much_by_name) {

@@ -79,7 +79,7 @@ pub(super) const RULES: &[Rule] = &[
         needs: &[Facts("setting"), Any(&[Field("statement", "calls"), Field("server", "xact_commit")])],
         limits: "log_statement = all, log_duration = on, debug_print_... or log_..._stats = on, log_min_duration_statement = 0, \
             auto_explain.log_min_duration = 0 or pgaudit.log = all, with \
-            100 statements a second (ours)",
+            100 statements a second; high from 3,000 on, and from 1,000 on with plans that are timed, trees or statistics (ours)",
         judge: logged,
         links: &[
             "https://www.postgresql.org/docs/current/runtime-config-logging.html#RUNTIME-CONFIG-LOGGING-WHEN",
@@ -140,6 +140,9 @@ const ZERO_TIMES: [&str; 2] = ["0ms", "0s"];
 const LOGGED_PER_S_MIN: f64 = 100.0;
 /// Likewise, from where on it is no longer low.
 const LOGGED_PER_S_MEDIUM: f64 = 1_000.0;
+/// The same where it is most of what a server does.
+const LOGGED_PER_S_HIGH: f64 = 3_000.0;
+const LOGGED_LONG_PER_S_HIGH: f64 = 1_000.0;
 /// Blocks a second that were not in shared buffers.
 const MISSES_PER_S_MIN: f64 = 1_000.0;
 /// The share of these among all that were touched.
@@ -296,6 +299,14 @@ fn logs_all<'a>(case: &'a Case, node: &'a str) -> Option<(&'static str, &'static
     })
 }
 
+/// Statements a second from which on writing them is most of their work: plans with the time of every step, and trees of each statement, take longer than lines.
+fn high_from(case: &Case, node: &str, name: &str) -> f64 {
+    let is_timed =
+        name.starts_with("auto_explain") && case.setting(node, "auto_explain.log_analyze") == Some("on");
+    let is_long = is_timed || name.starts_with("debug_print") || name.ends_with("_stats");
+    if is_long { LOGGED_LONG_PER_S_HIGH } else { LOGGED_PER_S_HIGH }
+}
+
 fn logged(case: &Case) -> Answer {
     let mut claims = vec![];
     for server in case.things("server") {
@@ -312,7 +323,11 @@ fn logged(case: &Case) -> Answer {
         let reset = owner.map(|owner| reset_command(owner, name)).unwrap_or_default();
         claims.push(
             Claim::new(
-                if per_s >= LOGGED_PER_S_MEDIUM { Severity::Medium } else { Severity::Low },
+                match per_s {
+                    many if many >= high_from(case, server.place, name) => Severity::High,
+                    many if many >= LOGGED_PER_S_MEDIUM => Severity::Medium,
+                    _ => Severity::Low,
+                },
                 Level::CoOccurrence,
                 format!(
                     "{}: each of {} statements a second{} is written to the server's log ({name} = {value})",

@@ -17,7 +17,8 @@ pub(super) const RULES: &[Rule] = &[
         id: "MEM-06",
         title: "the memory limit of a control group leaves no room for the page cache",
         needs: &[Looked("cgroup"), Looked("wait"), Field("host", "memory_available_bytes")],
-        limits: "95 % of the group's memory limit in use, page cache included, while 10 % of the session time is reading (ours)",
+        limits: "95 % of the group's memory limit in use, page cache included, while 10 % of the session time is reading, or 20 MB a second are read \
+            from the disk of the data although the host has as much memory available (ours)",
         judge: full_group,
         links: &["https://docs.kernel.org/admin-guide/cgroup-v2.html#memory"],
     },
@@ -54,6 +55,9 @@ pub(super) const RULES: &[Rule] = &[
 const FULL_SHARE: f64 = 0.95;
 /// The share of the session time in reads.
 const READING_SHARE_MIN: f64 = 0.1;
+/// Bytes a second that are read again although the host has room for all that the group may hold, and the share that they count as.
+const REREAD_PER_S_MIN: f64 = 20e6;
+const REREAD_SHARE: f64 = 0.2;
 /// The share of the session time in any I/O.
 const IO_SHARE_MIN: f64 = 0.2;
 /// Of a disk's bytes.
@@ -89,20 +93,28 @@ fn full_group(case: &Case) -> Answer {
             continue;
         };
         let share = node_time::share_of(case, group.place, is_read).unwrap_or(0.0);
-        if used < limit * FULL_SHARE || share < READING_SHARE_MIN {
-            continue;
-        }
         let host = group.lines.word("host");
         let available = case.one("host", host).and_then(|host| host.mean("memory_available_bytes"));
+        // Where the CPUs are full of reclaiming the pages, sessions are seen to compute and not to read.
+        let read_per_s: f64 = case
+            .at("disk", host)
+            .filter(|disk| disk.lines.word("used_for").contains("pgdata"))
+            .filter_map(|disk| disk.lines.rate("read_bytes"))
+            .sum();
+        let is_reread = read_per_s >= REREAD_PER_S_MIN && available.is_some_and(|bytes| bytes >= limit);
+        if used < limit * FULL_SHARE || share < READING_SHARE_MIN && !is_reread {
+            continue;
+        }
         let missed = case.one("server", group.place).and_then(|server| server.rate("blks_read"));
         claims.push(
             Claim::new(
-                severity(share),
+                severity(if is_reread { share.max(REREAD_SHARE) } else { share }),
                 Level::CoOccurrence,
                 format!(
-                    "{}: sessions read for {} of their time, while the server's control group uses {} of the {} of memory it may",
+                    "{}: sessions read for {} of their time, {} a second from the disk, while the server's control group uses {} of the {} of memory it may",
                     group.place,
                     units::percent(share),
+                    units::bytes(read_per_s),
                     units::percent(used / limit),
                     units::bytes(limit)
                 ),

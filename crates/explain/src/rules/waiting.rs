@@ -154,6 +154,12 @@ impl<'a> Queue<'a> {
         if think >= THINK_SHARE { Kept::Thinking(think) } else { Kept::Working(has_room(case, node)) }
     }
 
+    /// The connections of its database, where those are fewer than its pool may have (`max_db_connections`).
+    fn limit(&self) -> Option<f64> {
+        let most = self.pool.lines.last("database_max")?;
+        self.pool.lines.last("size").is_none_or(|size| most < size).then_some(most)
+    }
+
     /// So many connections would leave no client waiting, if these go on as they do.
     fn needed(&self) -> f64 {
         let share = self.wait_share().unwrap_or(0.0);
@@ -231,7 +237,8 @@ fn described(kept: Kept) -> String {
 fn claim(case: &Case, queue: &Queue<'_>) -> Claim {
     let pool = queue.pool.lines;
     let kept = queue.kept(case);
-    let size = pool.last("size").unwrap_or(queue.servers);
+    let limit = queue.limit();
+    let size = limit.or(pool.last("size")).unwrap_or(queue.servers);
     let share = queue.wait_share();
     let holder = Holder::of(case, queue, kept);
     let severity = match (kept, share) {
@@ -247,6 +254,14 @@ fn claim(case: &Case, queue: &Queue<'_>) -> Claim {
         .as_ref()
         .map_or_else(|| described(kept), |holder| format!("{}; {}", described(kept), holder.words()));
     let (text, command) = remedy(kept, queue);
+    let text = match limit {
+        Some(most) => format!(
+            "raise max_db_connections, which is {} while the pool may have {}; {text}",
+            units::short(most),
+            units::short(pool.last("size").unwrap_or(most))
+        ),
+        None => text,
+    };
     let text = if holder.is_some() { format!("{}; {text}", holders::APART) } else { text };
     let look = format!("$ psql {} -c 'SHOW POOLS' -c 'SHOW STATS'", word(pool.word("pooler")));
     let mut commands = vec![look.as_str()];
@@ -255,11 +270,12 @@ fn claim(case: &Case, queue: &Queue<'_>) -> Claim {
         severity,
         Level::DiscriminatingCounter,
         format!(
-            "{}: {} clients of role {} wait in pgbouncer for one of the {} connections to database {}, for up to {}; {what}",
+            "{}: {} clients of role {} wait in pgbouncer for one of the {} connections {}database {}, for up to {}; {what}",
             queue.pool.place,
             units::short(queue.waiting.round().max(1.0)),
             plain(pool.word("user"), NAME_CHARS),
             units::short(size),
+            if limit.is_some() { "that max_db_connections allows to " } else { "to " },
             plain(pool.word("database"), NAME_CHARS),
             units::us(queue.max_wait_us)
         ),
@@ -300,6 +316,12 @@ fn claim(case: &Case, queue: &Queue<'_>) -> Claim {
 fn larger(queue: &Queue<'_>, needed: &str) -> (String, String) {
     let pool = queue.pool.lines;
     let console = word(pool.word("pooler"));
+    if queue.limit().is_some() {
+        return (
+            format!("$ psql {console} -c 'SET max_db_connections = {needed}' -c 'SHOW DATABASES'"),
+            "max_db_connections, also in pgbouncer.ini; the command needs a role in admin_users, and holds until pgbouncer ends".to_string(),
+        );
+    }
     if pool.flag("size_of_database") == Some(true) {
         return (
             format!("$ psql {console} -c 'RELOAD' -c 'SHOW DATABASES'"),

@@ -6,7 +6,7 @@ use crate::scene::Scene;
 use serde_json::{Value, json};
 
 /// A statement of half of the session time that touches so many blocks for so many rows, a hundred times.
-fn select(scene: &mut Scene, text: &str, blocks: u64, rows: u64) {
+pub(crate) fn select(scene: &mut Scene, text: &str, blocks: u64, rows: u64) {
     let figures = json!({"calls": 100, "rows": rows * 100, "shared_hit": blocks * 100});
     statement(scene, text, figures, json!({}));
     node(scene, 1, 0, "Result", json!({}));

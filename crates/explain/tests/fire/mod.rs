@@ -8,7 +8,7 @@ mod definitions;
 mod doubt;
 pub(crate) mod each;
 pub(crate) mod fit;
-mod form;
+pub(crate) mod form;
 mod general;
 mod harmless;
 mod inside;

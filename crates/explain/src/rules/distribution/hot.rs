@@ -1,6 +1,6 @@
 //! DIST-06: sessions that compete for rows or pages: of which table, behind whom.
 
-use super::reference;
+use super::{joined, reference};
 use crate::case::{Case, Waiter};
 use crate::rule::{Answer, Claim};
 use crate::rules::costly::plain;
@@ -91,6 +91,7 @@ fn claim(case: &Case, node: &str, waits: &Waits, (share, locks): (f64, f64)) -> 
     let relation = tables.first().map_or("", |(table, _)| table);
     let reference =
         statement.as_ref().and_then(|(text, _)| reference::Reference::of(case, node, text, relation));
+    let joined = statement.as_ref().and_then(|(text, _)| joined::of(text, relation));
     // Where many tables take part, the first of them is no answer.
     let of_which = tables.first().filter(|(_, of_all)| locks > share / 2.0 && *of_all >= MOST_SHARE);
     Claim::new(
@@ -101,7 +102,11 @@ fn claim(case: &Case, node: &str, waits: &Waits, (share, locks): (f64, f64)) -> 
             units::percent(share),
             of_which.map_or(String::new(), |(table, _)| format!(" of {table}")),
             if is_idle { ", mostly while their holder is idle in a transaction" } else { "" },
-            reference.as_ref().map_or("", |reference| &reference.words)
+            joined
+                .as_ref()
+                .map(|joined| joined.words.as_str())
+                .or(reference.as_ref().map(|reference| reference.words.as_str()))
+                .unwrap_or_default()
         ),
     )
     .on_node(node)
@@ -122,7 +127,7 @@ fn claim(case: &Case, node: &str, waits: &Waits, (share, locks): (f64, f64)) -> 
     .with(reference.as_ref().and_then(|reference| reference.locked_by.as_ref()), |claim, text| {
         claim.because(format!("rows are locked by: {text}"))
     })
-    .remedy(remedy_of(reference.as_ref(), is_idle), &[])
+    .remedy(if joined.is_some() { joined::REMEDY } else { remedy_of(reference.as_ref(), is_idle) }, &[])
 }
 
 /// The tables in whose rows the sessions queue, as a sentence.

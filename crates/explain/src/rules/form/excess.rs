@@ -3,11 +3,12 @@
 
 use super::{BLOCKS_MIN, Found, Seen, explain_it};
 use crate::case::Thing;
-use crate::rules::costly::{closing, lowered};
+use crate::rules::costly::{closing, is_name_of, lowered};
 use crate::rules::plan::{below, inputs, number};
 use crate::units;
 use record::finding::Severity;
 use record::statement;
+use record::watched::VIEW_TEXT;
 
 /// Rows of a join for each one that DISTINCT leaves.
 const COPIES_MIN: f64 = 10.0;
@@ -58,10 +59,27 @@ pub(super) fn sorts_cheaply(seen: &Seen<'_>, counted: &str) -> Option<String> {
             "whether the sort takes the time: the planner gives it {} of the plan's cost; EXPLAIN (ANALYZE) of both forms shows which one is quicker",
             units::percent(share)
         )),
-        None => is_grouped.then(|| {
-            "whether the sort takes the time: it sorts numbers, within groups; EXPLAIN (ANALYZE) of both forms shows which one is quicker".to_string()
+        None if is_grouped => Some(
+            "whether the sort takes the time: it sorts numbers, within groups; EXPLAIN (ANALYZE) of both forms shows which one is quicker".to_string(),
+        ),
+        None => reads_most(&planned, whole).then(|| {
+            "how many rows are sorted: the plan gives most of its cost to the scan, whose filter may leave none".to_string()
         }),
     }
+}
+
+/// Whether a scan with a filter has nearly all of a plan's cost.
+fn reads_most(planned: &super::super::plan::Planned<'_>, whole: f64) -> bool {
+    planned.nodes.iter().any(|node| {
+        let is_filtered = node.lines.word("kind") == "Seq Scan" && !node.lines.word("filter").is_empty();
+        is_filtered && number(node, "cost_total") >= whole * (1.0 - SORT_MIN)
+    })
+}
+
+/// Whether a statement has window functions beside the one that numbers its rows: sums over all rows of a group, for example.
+pub(super) fn has_other_windows(seen: &Seen<'_>) -> bool {
+    let text = lowered(&seen.statement.text);
+    text.matches(" over (").count() + text.matches(" over(").count() > 1
 }
 
 /// PLAN-51.
@@ -246,6 +264,49 @@ pub(super) fn late(seen: &Seen<'_>, planned: &super::super::plan::Planned<'_>) -
         "a missing index for that condition: the plan applies it to a result, and not to a table".to_string(),
     );
     Some(found)
+}
+
+/// Blocks of an execution, and for each row that it returns, from which on a view of groups that has no plan is taken to be computed as a whole.
+const VIEW_BLOCKS_MIN: f64 = 1_000.0;
+const VIEW_BLOCKS_PER_ROW_MIN: f64 = 50.0;
+
+/// PLAN-32 without a plan: the statement names a view whose definition does what no condition from outside passes, and touches far more than it returns.
+pub(super) fn of_view(seen: &Seen<'_>) -> Option<Found> {
+    if seen.blocks() < VIEW_BLOCKS_MIN || seen.blocks() < seen.rows() * VIEW_BLOCKS_PER_ROW_MIN {
+        return None;
+    }
+    let parsed = statement::parse(&seen.statement.text).ok()?;
+    let mut views = seen.case.facts(VIEW_TEXT).filter(|fact| fact.node == seen.time.node);
+    let (view, what) = views.find_map(|fact| {
+        let is_named = parsed.tables.iter().any(|table| is_name_of(table, &fact.name));
+        Some((&fact.name, collects(&fact.value)?)).filter(|_| is_named)
+    })?;
+    let text = format!(
+        "one statement that reads view {view}, which has {what}: unless a condition with a value is on what that is by, all of the view is computed before the \
+         statement's conditions and joins apply"
+    );
+    let mut found = seen.found(text, BEFORE, vec![explain_it(seen.case, &seen.time.node, seen.statement)]);
+    found.severity = found.severity.min(Severity::Medium);
+    found.evidence.push(format!(
+        "an execution touches {} blocks and returns {} rows",
+        units::short(seen.blocks()),
+        units::short(seen.rows())
+    ));
+    found.lacking = Some("its plan, which no session of watch could have".to_string());
+    Some(found)
+}
+
+/// What a definition does that needs all rows below it.
+fn collects(definition: &str) -> Option<&'static str> {
+    let text = format!("{} ", lowered(definition));
+    let all = [
+        (" over (", "a window function"),
+        (" group by ", "GROUP BY"),
+        ("select distinct", "DISTINCT"),
+        (" union ", "a set operation"),
+        (" limit ", "LIMIT"),
+    ];
+    all.into_iter().find(|(word, _)| text.contains(word)).map(|(_, what)| what)
 }
 
 /// PLAN-32 where a join takes few of the groups of a view or subquery, all of which are computed: through an outer join no condition is moved into them.

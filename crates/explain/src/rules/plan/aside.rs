@@ -447,6 +447,7 @@ pub(in crate::rules) fn is_explained(case: &Case, planned: &Planned<'_>) -> bool
         || super::step::unindexed_join(case, planned).is_some()
         || super::narrow::is_explained(case, planned)
         || super::surplus::is_explained(planned)
+        || super::skip::is_explained(case, planned)
         || super::fit::is_explained(case, planned)
         || super::each::is_explained(case, planned)
         || super::computed::is_taken_apart(case, planned)

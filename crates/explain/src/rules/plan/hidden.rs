@@ -128,6 +128,56 @@ fn fetched_by_index(planned: &Planned<'_>) -> f64 {
     planned.nodes.iter().filter(is_fetch).filter_map(|node| node.lines.last("rows_planned")).sum()
 }
 
+/// Searches of one table's indexes for each execution, from which on a plan without a loop is not the one that runs.
+const SEARCHES_MIN: f64 = 100.0;
+/// The share of the session time of the statement that such searches are taken to be of, and searches for each execution of all others.
+const SEARCHING_SHARE_MIN: f64 = 0.5;
+const SEARCHES_PER_OTHER_MIN: f64 = 10.0;
+
+/// A table whose indexes executions search again and again, although the plan has no loop, and how often. The plan is made without values; with values for
+/// which it expects a single row the planner takes a loop.
+pub(super) fn searched_again<'a>(case: &Case, planned: &Planned<'a>) -> Option<(&'a str, f64)> {
+    let statement = planned.statement;
+    let has_loop = planned.nodes.iter().any(|node| node.lines.word("kind") == "Nested Loop");
+    let calls = statement.calls_per_s.filter(|calls| *calls > 0.0)?;
+    if has_loop || statement.share < SEARCHING_SHARE_MIN || statement.blocks.unwrap_or(0.0) < BLOCKS_MIN {
+        return None;
+    }
+    let others: f64 = planned.time.statements.iter().filter_map(|one| one.calls_per_s).sum::<f64>() - calls;
+    let relations: BTreeSet<&str> = planned.nodes.iter().map(|node| node.lines.word("relation")).collect();
+    let searches = |relation: &&'a str| {
+        let mut tables = case.at("table", &planned.time.node);
+        let table = tables.find(|table| table.lines.word("relation") == *relation)?;
+        let scans = table.lines.rate("index_scans")?;
+        (scans >= calls * SEARCHES_MIN && scans >= others * SEARCHES_PER_OTHER_MIN)
+            .then_some((*relation, scans / calls))
+    };
+    relations.iter().filter_map(searches).max_by(|left, right| left.1.total_cmp(&right.1))
+}
+
+/// PLAN-24 where the plan without values has no loop, and the one that runs has.
+fn of_values(case: &Case, planned: &Planned<'_>, (relation, times): (&str, f64)) -> Claim {
+    let text = format!(
+        "a statement that takes {} of the session time searches the indexes of {relation} {} times per execution, which its plan without values does not: \
+         with the values that it gets, the planner expects few rows, takes a loop, and there are many",
+        planned.share(),
+        units::short(times)
+    );
+    let commands = statistics(planned);
+    let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
+    planned
+        .claim(case, Level::CoOccurrence, severity(planned.statement.share), text)
+        .number("searches_per_call", times)
+        .because(format!("{} blocks per execution", units::short(planned.statement.blocks.unwrap_or(0.0))))
+        .because(planned.file())
+        .lacking("which values: EXPLAIN (ANALYZE, BUFFERS) with those of the application shows where the estimate goes wrong")
+        .remedy(
+            "rows that came after the last ANALYZE have values that the planner does not know, and it expects one row of each: analyse the tables, after each \
+             load as well, and let autovacuum do it; conditions on columns that depend on each other need extended statistics",
+            &commands,
+        )
+}
+
 pub(super) fn more_than_planned(case: &Case) -> Answer {
     let mut claims = vec![];
     for planned in planned(case, SHARE_MIN) {
@@ -142,6 +192,10 @@ pub(super) fn more_than_planned(case: &Case) -> Answer {
             statement::parse(&planned.statement.text).is_ok_and(|parsed| parsed.verb == Verb::Insert);
         let is_other =
             is_late || is_insert || planned.is_of_one_constant() || super::is_explained(case, &planned);
+        if let Some(again) = searched_again(case, &planned).filter(|_| !is_other) {
+            claims.push(of_values(case, &planned, again));
+            continue;
+        }
         // With LIMIT it is a walk of an index until enough rows fit (PLAN-27).
         let sorts = planned.nodes.iter().any(|node| node.lines.word("kind").ends_with("Sort"));
         if !does_more(&planned) || super::is_limited(&planned) && !sorts || is_other {

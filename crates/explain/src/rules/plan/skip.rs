@@ -13,9 +13,15 @@ pub(in crate::rules) const RULES: &[Rule] = &[Rule {
     id: "PLAN-83",
     title: "an index is searched by a column that is not its first",
     needs: NEEDS,
-    limits: "10 % of the session time; a B-tree whose first column the statement does not compare, while no other index begins with one that it compares; 100 \
-        blocks, and twice as many as the planner expects rows (ours)",
-    judge: |case| judge(case, skipped, "first columns of the indexes that plans use"),
+    limits: "10 % of the session time; a B-tree whose first column the statement does not compare, while no other index begins with one that it compares; or \
+        one whose first column it compares by a range, and a later one by equality; 100 blocks, and twice as many as the planner expects rows (ours)",
+    judge: |case| {
+        judge(
+            case,
+            |case, planned| skipped(case, planned).or_else(|| behind_range(case, planned)),
+            "first columns of the indexes that plans use",
+        )
+    },
     links: &["https://www.postgresql.org/docs/current/indexes-multicolumn.html"],
 }];
 
@@ -47,11 +53,9 @@ fn skipped(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
         let begins = |(_, of_other): &(Thing<'_>, Vec<&str>)| {
             of_other.first().is_some_and(|first| columns.iter().any(|column| column == first))
         };
-        let wanted = number(node, "rows_planned").max(planned.statement.rows.unwrap_or(0.0)).max(1.0);
-        let is_wasteful = blocks >= BLOCKS_MIN && blocks >= wanted * BLOCKS_PER_ROW_MIN;
         // What a loop repeats is searched by the other table's values.
         let is_repeated = planned.above(node).contains(&"Nested Loop");
-        if !is_wasteful || is_repeated || !columns.iter().any(is_later) || all.iter().any(begins) {
+        if !is_wasteful(planned, node) || is_repeated || !columns.iter().any(is_later) || all.iter().any(begins) {
             return None;
         }
         let listed = columns.join(", ");
@@ -74,6 +78,82 @@ fn skipped(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
                 .lacking("how often it skips: EXPLAIN (ANALYZE) of PostgreSQL 18 has it as Index Searches")
                 .remedy(
                     "create an index that begins with what is searched; the present one stays for statements that compare its first column",
+                    &[
+                        &statement::index_command(relation, &columns, true),
+                        &explain_it(case, &planned.time.node, planned.statement),
+                    ],
+                ),
+        )
+    })
+}
+
+/// Whether an execution touches more blocks than the rows of a node are worth.
+fn is_wasteful(planned: &Planned<'_>, node: &Thing<'_>) -> bool {
+    let blocks = planned.statement.blocks.unwrap_or(0.0);
+    let wanted = number(node, "rows_planned").max(planned.statement.rows.unwrap_or(0.0)).max(1.0);
+    blocks >= BLOCKS_MIN && blocks >= wanted * BLOCKS_PER_ROW_MIN
+}
+
+/// The columns of an index in the order that would serve its condition, where that has a range of the first column and is equal to a later one: the index is
+/// read for the whole range, whatever the later column has. The first of each pair is the column of the range.
+fn misordered(case: &Case, planned: &Planned<'_>, node: &Thing<'_>) -> Option<(String, Vec<String>)> {
+    let all = indexes(case, planned, planned.relation_of(node));
+    let (_, of_index) = all.iter().find(|(one, _)| {
+        one.lines.word("index") == node.lines.word("index") && one.lines.word("method") == "btree"
+    })?;
+    let conditions: Vec<_> = statement::conditions(node.lines.word("condition"))
+        .unwrap_or_default()
+        .into_iter()
+        .filter(|one| one.inside.is_none())
+        .collect();
+    let is = |column: &str, how: statement::Use| {
+        conditions.iter().any(|one| one.column == column && one.how == how)
+    };
+    let first = of_index.first().filter(|first| !first.is_empty() && is(first, statement::Use::Range))?;
+    let equal: Vec<String> = of_index[1..]
+        .iter()
+        .filter(|column| is(column, statement::Use::Equality) && !is(column, statement::Use::Range))
+        .map(|column| (*column).to_string())
+        .collect();
+    let begins = |(_, of_other): &(Thing<'_>, Vec<&str>)| {
+        of_other.first().is_some_and(|first| equal.iter().any(|column| column == first))
+    };
+    let is_equal_itself = is(first, statement::Use::Equality);
+    if equal.is_empty() || is_equal_itself || all.iter().any(begins) {
+        return None;
+    }
+    Some(((*first).to_string(), equal.into_iter().chain([(*first).to_string()]).collect()))
+}
+
+/// Whether this rule explains a statement that reads an index for a whole range.
+pub(super) fn is_explained(case: &Case, planned: &Planned<'_>) -> bool {
+    behind_range(case, planned).is_some()
+}
+
+fn behind_range(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
+    planned.nodes.iter().filter(|node| !node.lines.word("index").is_empty()).find_map(|node| {
+        let is_repeated = planned.above(node).contains(&"Nested Loop");
+        let (first, columns) =
+            misordered(case, planned, node).filter(|_| is_wasteful(planned, node) && !is_repeated)?;
+        let (relation, index) = (planned.relation_of(node), node.lines.word("index"));
+        let equal = columns[..columns.len() - 1].join(", ");
+        let blocks = planned.statement.blocks.unwrap_or(0.0);
+        let text = format!(
+            "a statement that takes {} of the session time searches index {index} of {relation} by a range of {first}, its first column, and by {equal} behind \
+             it: it reads all entries of the range, whatever they have as {equal}, {} blocks per execution",
+            planned.share(),
+            units::short(blocks)
+        );
+        Some(
+            planned
+                .claim(case, Level::CoOccurrence, severity(planned.statement.share), text)
+                .number("blocks_per_call", blocks)
+                .because(planned.file())
+                .not("a missing index for other columns: the plan uses this one for all of the condition")
+                .lacking("how many entries the range has: EXPLAIN (ANALYZE, BUFFERS) with real values shows it")
+                .remedy(
+                    "create an index that begins with what is compared by equality: its entries of the range lie together; the present one stays for \
+                     statements that compare its first column alone",
                     &[
                         &statement::index_command(relation, &columns, true),
                         &explain_it(case, &planned.time.node, planned.statement),

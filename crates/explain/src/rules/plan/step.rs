@@ -8,7 +8,7 @@ use super::{
 use crate::case::{Case, Thing};
 use crate::rule::Need::{self, Any, Field};
 use crate::rule::{Answer, Claim};
-use crate::rules::costly::{has_not_ended, plain};
+use crate::rules::costly::{has_not_ended, lowered, plain};
 use crate::rules::statement::explain_it;
 use crate::units;
 use record::finding::{Level, NodeTime, Severity, StatementTime};
@@ -256,6 +256,11 @@ fn words(planned: &Planned<'_>, step: &Step<'_>) -> Option<Words> {
             format!("joins {} rows by {condition}", units::short(input)),
             "let fewer rows reach the join: a condition that is applied earlier, or an index for the joined column if few of them are wanted",
         ),
+        "Aggregate" | "Unique" if is_union(planned, node) => (
+            format!("removes the duplicates of {} rows that UNION puts together", units::short(input)),
+            "write UNION ALL where the parts have no rows in common, or duplicates do no harm: nothing is sorted or hashed then, and LIMIT and conditions reach the \
+             parts",
+        ),
         "Aggregate" | "Group" | "HashAggregate" => {
             let by = if condition.is_empty() { String::new() } else { format!(" by {condition}") };
             let verb = if condition.is_empty() { "sums up" } else { "groups" };
@@ -279,6 +284,20 @@ fn words(planned: &Planned<'_>, step: &Step<'_>) -> Option<Words> {
         _ => (format!("is a step of kind {kind} with {rows} rows"), READ_LESS),
     };
     Some(Words { does, remedy })
+}
+
+/// Whether a step groups what several parts of a UNION have: the statement, or a view in it, has no GROUP BY of its own there.
+fn is_union(planned: &Planned<'_>, node: &Thing<'_>) -> bool {
+    let is_parts = |step: &Thing<'_>| {
+        let relation = inputs(planned, step).map(|part| part.lines.word("relation").to_string());
+        let relations: std::collections::BTreeSet<String> = relation.collect();
+        step.lines.word("kind") == "Append" && relations.len() > 1
+    };
+    let is_of_all = word(node, "kind") == "Unique" || word(node, "condition").contains(", ");
+    inputs(planned, node).any(|below| {
+        is_parts(&below)
+            || below.lines.word("kind") == "Sort" && inputs(planned, &below).any(|below| is_parts(&below))
+    }) && is_of_all
 }
 
 /// PLAN-45.
@@ -330,6 +349,35 @@ const LARGEST_MS_MIN: f64 = 5.0;
 /// Characters of a statement in a claim.
 const STATEMENT_CHARS: usize = 100;
 
+/// Blocks of an execution that only computes, and the share of its sessions on a CPU.
+const COMPUTING_BLOCKS_MAX: f64 = 50.0;
+const COMPUTING_SHARE_MIN: f64 = 0.8;
+/// Words before a parenthesis that are no functions, and functions that cost nothing.
+const NO_FUNCTIONS: [&str; 22] = [
+    "and", "or", "not", "in", "any", "all", "some", "exists", "values", "select", "from", "where", "on",
+    "as", "by", "over", "coalesce", "cast", "count", "min", "max", "array",
+];
+
+/// The functions of a statement that takes milliseconds of CPU time for a few blocks; `None` for others.
+fn computing(statement: &StatementTime) -> Option<String> {
+    let on_cpu: f64 =
+        statement.events.iter().filter(|(event, _)| event == "CPU").map(|(_, share)| share).sum();
+    let is_it = statement.mean_ms.is_some_and(|ms| ms >= LARGEST_MS_MIN)
+        && statement.blocks.is_some_and(|blocks| blocks <= COMPUTING_BLOCKS_MAX)
+        && on_cpu >= COMPUTING_SHARE_MIN;
+    if !is_it {
+        return None;
+    }
+    let text = lowered(&statement.text);
+    let is_name = |c: char| c.is_alphanumeric() || "_.".contains(c);
+    let before = |at: usize| text[..at].rsplit(|c| !is_name(c)).next().unwrap_or_default();
+    let mut names: Vec<&str> = text.match_indices('(').map(|(at, _)| before(at)).collect();
+    names.retain(|name| name.starts_with(|c: char| c.is_alphabetic()) && !NO_FUNCTIONS.contains(name));
+    names.dedup();
+    names.truncate(3);
+    (!names.is_empty()).then(|| names.iter().map(|name| format!("{name}()")).collect::<Vec<_>>().join(", "))
+}
+
 /// A statement that has most of the time, of which the plan shows no costly step, or there is none: what the counters know of it.
 fn of_largest(case: &Case, time: &NodeTime, statement: &StatementTime) -> Claim {
     let waits: Vec<String> = statement
@@ -359,12 +407,29 @@ fn of_largest(case: &Case, time: &NodeTime, statement: &StatementTime) -> Claim 
                 .to_string()
         }
     };
+    let functions = computing(statement);
+    let in_them = functions.as_ref().map_or(String::new(), |functions| {
+        format!("; it computes and hardly reads, so the time is in the functions that it calls: {functions}")
+    });
     let text = format!(
-        "{}: one statement takes {} of the session time: {counted}{seen}: {}",
+        "{}: one statement takes {} of the session time: {counted}{seen}{in_them}: {}",
         time.node,
         units::percent(statement.share),
         plain(&statement.text, STATEMENT_CHARS)
     );
+    if functions.is_some() {
+        return Claim::new(Severity::Medium, Level::CoOccurrence, text)
+            .on_node(&time.node)
+            .during(case.one("server", &time.node).map(|server| server.ticks.window()))
+            .number("share", statement.share)
+            .because(format!("the statement: {}", in_a_line(statement)))
+            .lacking("which of them: EXPLAIN (ANALYZE) with and without each shows it")
+            .remedy(
+                "compute it in the application, whose CPUs are easier to add (passwords: crypt and gen_salt are slow on purpose, the more the higher their \
+                 cost), or once for each row when it is written (a generated column)",
+                &[&explain_it(case, &time.node, statement)],
+            );
+    }
     Claim::new(Severity::Low, Level::CoOccurrence, text)
         .on_node(&time.node)
         .during(case.one("server", &time.node).map(|server| server.ticks.window()))

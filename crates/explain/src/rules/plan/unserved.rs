@@ -254,7 +254,9 @@ fn found<'p, 'a>(case: &'a Case, planned: &'p Planned<'a>) -> Option<Found<'p, '
     let statement = planned.statement;
     let (blocks, rows) = (statement.blocks.unwrap_or(0.0), statement.rows.unwrap_or(0.0));
     let is_short = statement.mean_ms.is_some_and(|ms| ms < MEAN_MS_MIN);
-    if is_short || blocks < BLOCKS_MIN || blocks < rows * BLOCKS_PER_ROW_MIN || planned.is_of_one_constant() {
+    // Without pg_stat_statements the samples show that it takes the time, and the plan alone what it reads.
+    let is_little = statement.is_counted && (blocks < BLOCKS_MIN || blocks < rows * BLOCKS_PER_ROW_MIN);
+    if is_short || is_little || planned.is_of_one_constant() {
         return None;
     }
     places(case, planned).into_iter().filter(|place| place.rows() >= ROWS_MIN).find_map(|place| {
@@ -278,6 +280,7 @@ pub(in crate::rules) fn reason(case: &Case, planned: &Planned<'_>) -> Option<Rea
 fn is_of_others(case: &Case, planned: &Planned<'_>) -> bool {
     super::is_explained(case, planned)
         || super::proposal(case, planned).is_some()
+        || super::hidden::searched_again(case, planned).is_some()
         || statement::is_scanned(case, planned.time, planned.statement)
         || waste::is_walked(case, planned.time, planned.statement)
 }
@@ -299,12 +302,18 @@ pub(super) fn claim(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
     let is_summed = is_aggregated(planned, &place.node);
     let lacking = reason.lacking.or(is_summed.then_some(OF_SUMS));
     let usual = severity(planned.statement.share);
+    let counted = planned.statement.is_counted.then(|| {
+        format!(
+            ", and touches {} blocks to return {} rows",
+            units::short(planned.statement.blocks.unwrap_or(0.0)),
+            units::short(planned.statement.rows.unwrap_or(0.0))
+        )
+    });
     let text = format!(
-        "a statement that takes {} of the session time {}, and touches {} blocks to return {} rows: {}",
+        "a statement that takes {} of the session time {}{}: {}",
         planned.share(),
         place.how(),
-        units::short(planned.statement.blocks.unwrap_or(0.0)),
-        units::short(planned.statement.rows.unwrap_or(0.0)),
+        counted.unwrap_or_default(),
         reason.words
     );
     let explain = explain_it(case, &planned.time.node, planned.statement);

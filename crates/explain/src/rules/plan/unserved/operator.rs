@@ -47,6 +47,8 @@ const DISTANCES: [&str; 5] = ["<->", "<#>", "<=>", "<+>", "<<->"];
 
 /// What serves an operator on a type; `None` if nothing that is known.
 pub(super) fn served(kind: &str, sign: &str) -> Option<Served> {
+    // Types of extensions come with their schema.
+    let kind = kind.rsplit_once('.').map_or(kind, |(_, name)| name);
     let is_of = |name: &&str| match *name {
         "[]" => kind.ends_with("[]"),
         "range" => kind.contains("range"),

@@ -34,6 +34,12 @@ pub(super) fn of_plan(case: &Case, planned: &plan::Planned<'_>, relation: &str) 
     let mut equal: Vec<String> =
         conditions.into_iter().filter(|one| one.how == Use::Equality).map(|one| one.column).collect();
     equal.dedup();
+    // An operator that another kind of index serves leaves few rows, and then there is little to sort.
+    let is_operator = |part: statement::Conjunct| matches!(part.form, statement::Form::Operator(_));
+    let parts = statement::conjuncts(scan.lines.word("filter")).unwrap_or_default();
+    if equal.is_empty() && parts.into_iter().any(is_operator) {
+        return None;
+    }
     let first = |index: &Thing<'_>| index.lines.word("columns").split("; ").next().unwrap_or("").to_string();
     let is_there = case
         .at("plan_index", &planned.time.node)

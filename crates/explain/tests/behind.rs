@@ -1,0 +1,208 @@
+//! Reasons that lie behind what the counters show first: the order of an index, large values, values that the planner does not know, functions, the limit of a
+//! pooler, and the log.
+
+use crate::advice::{commands, fired, of};
+use crate::fire::outside::{POOLER, pool};
+use crate::fire::plan::{node, statement};
+use crate::scene::{Scene, wait};
+use record::Findings;
+use record::finding::Severity;
+use serde_json::{Value, json};
+
+fn is_silent(findings: &Findings, rule: &str) -> bool {
+    findings.findings.iter().all(|finding| finding.rule != rule)
+}
+
+fn index(scene: &mut Scene, name: &str, columns: &str) {
+    let keys = json!({"node": "n1", "relation": "public.reading", "index": name});
+    scene.set(
+        "plan_index",
+        keys,
+        json!({"columns": columns, "method": "btree", "valid": true, "partial": false}),
+    );
+}
+
+fn graph(scene: &mut Scene) {
+    let text = "select avg(value) from reading where device = $1 and at >= $2 and at < $3";
+    statement(
+        scene,
+        text,
+        json!({"calls": 1_000, "rows": 1_000, "shared_hit": 1_150_000}),
+        json!({"cost_total": 104.0}),
+    );
+    node(scene, 1, 0, "Aggregate", json!({"cost_total": 104.0}));
+    node(
+        scene,
+        2,
+        1,
+        "Index Scan",
+        json!({"relation": "public.reading", "alias": "reading", "index": "reading_at_device", "cost_total": 103.0, "rows_planned": 2.0,
+            "condition": "((reading.at >= $2) AND (reading.at < $3) AND (reading.device = $1))", "table_rows": 1_200_000.0,
+            "column_types": "at timestamp with time zone; device integer"}),
+    );
+    index(scene, "reading_at_device", "at; device");
+}
+
+#[test]
+fn an_index_that_begins_with_a_range_is_read_for_all_of_it() {
+    let mut scene = Scene::healthy();
+    graph(&mut scene);
+    let found = scene.explain();
+    let finding = of(&found, "PLAN-83");
+    assert!(finding.claim.contains("by a range of at, its first column, and by device"), "{}", finding.claim);
+    assert!(commands(finding).contains("(\"device\", \"at\")"), "{}", commands(finding));
+    assert!(is_silent(&found, "PLAN-24"), "the plan is cheap only by its generic range");
+    index(&mut scene, "reading_device", "device; at");
+    assert!(is_silent(&scene.explain(), "PLAN-83"));
+}
+
+fn list(scene: &mut Scene, filter: &str) {
+    let text = "select id, title, body from doc where owner = $1 order by made desc limit $2";
+    statement(scene, text, json!({"calls": 1_000, "rows": 50_000, "shared_hit": 430_000}), json!({}));
+    node(scene, 1, 0, "Limit", json!({"rows_planned": 50.0}));
+    node(
+        scene,
+        2,
+        1,
+        "Index Scan",
+        json!({"relation": "public.doc", "alias": "doc", "index": "doc_owner_made", "condition": "(doc.owner = $1)", "filter": filter,
+            "rows_planned": 50.0, "table_rows": 3_000.0}),
+    );
+    let keys = json!({"node": "n1", "database": "db", "relation": "public.doc"});
+    scene.set("table", keys, json!({"bytes": 240_000_000, "live_rows": 3_000, "dead_rows": 0, "index_scans": 1_000, "seq_scans": 0}));
+}
+
+#[test]
+fn columns_that_are_named_may_be_large_as_well() {
+    let mut scene = Scene::healthy();
+    list(&mut scene, "");
+    let found = scene.explain();
+    let claim = &of(&found, "PLAN-34").claim;
+    assert!(claim.contains("whose columns include a large one") && claim.contains("public.doc"), "{claim}");
+    let mut scene = Scene::healthy();
+    list(&mut scene, "(doc.state = $3)");
+    assert!(is_silent(&scene.explain(), "PLAN-34"), "rows that the filter throws away are read, too");
+}
+
+#[test]
+fn searches_that_no_loop_of_the_plan_makes_show_other_values() {
+    let joined = |calls: u64| {
+        let mut scene = Scene::healthy();
+        let text = "select h.agent, count(*) from seats s join holds h on h.seat = s.id where s.day = $1 and h.day = $2 group by 1";
+        statement(
+            &mut scene,
+            text,
+            json!({"calls": 60, "total_ms": 45_000.0, "rows": 4_200, "shared_hit": 5_400_000}),
+            json!({"cost_total": 290.0}),
+        );
+        node(&mut scene, 1, 0, "Hash Join", json!({"cost_total": 287.0}));
+        for (number, table) in [(2, "seats"), (3, "holds")] {
+            let condition = format!("({table}.day = $1)");
+            let fields = json!({"relation": format!("public.{table}"), "alias": table, "index": format!("{table}_day"), "condition": condition,
+                "rows_planned": 26.0, "cost_total": 120.0, "table_rows": 150_000.0});
+            node(&mut scene, number, 1, "Index Scan", fields);
+            let keys = json!({"node": "n1", "database": "db", "relation": format!("public.{table}")});
+            let scans = if table == "holds" { calls } else { 60 };
+            scene.set("table", keys, json!({"bytes": 6_000_000, "live_rows": 150_000, "dead_rows": 0, "index_scans": scans, "seq_scans": 0}));
+        }
+        scene.explain()
+    };
+    let found = joined(60 * 300_000);
+    let finding = of(&found, "PLAN-24");
+    assert!(finding.claim.contains("searches the indexes of public.holds"), "{}", finding.claim);
+    assert!(commands(finding).contains("ANALYZE public.holds;"));
+    let usual = joined(60);
+    assert!(usual.findings.iter().all(|one| !one.claim.contains("searches the indexes")));
+}
+
+#[test]
+fn a_statement_that_computes_without_reading_is_in_its_functions() {
+    let mut scene = Scene::healthy();
+    let text = "select id from accounts where login = $1 and pw = crypt($2, pw)";
+    statement(
+        &mut scene,
+        text,
+        json!({"calls": 1_000, "total_ms": 45_000.0, "rows": 1_000, "shared_hit": 3_000}),
+        json!({}),
+    );
+    scene.drop_source("plan");
+    scene.drop_source("plan_node");
+    let mut on_cpu = wait("n1", "CPU", "CPU");
+    on_cpu["query_id"] = Value::from("9");
+    scene.set("wait", on_cpu, json!({"sessions": 2}));
+    let found = scene.explain();
+    let finding = of(&found, "PLAN-45");
+    assert!(finding.claim.contains("the functions that it calls: crypt()"), "{}", finding.claim);
+    assert_eq!(finding.severity, Severity::Medium);
+}
+
+#[test]
+fn a_range_proposes_no_index_beside_an_operator() {
+    let scanned = |filter: &str| {
+        let mut scene = Scene::healthy();
+        statement(&mut scene, "select id from product where path <@ $1 and stock > $2", json!({}), json!({}));
+        node(
+            &mut scene,
+            1,
+            0,
+            "Seq Scan",
+            json!({"relation": "public.product", "alias": "product", "filter": filter, "rows_planned": 550.0, "table_rows": 400_000.0,
+                "column_types": "stock integer; path public.ltree"}),
+        );
+        scene.explain()
+    };
+    let found = scanned("((product.stock > $2) AND (product.path <@ $1))");
+    let all: Vec<&str> = found.findings.iter().map(|one| one.claim.as_str()).collect();
+    assert!(!all.iter().any(|claim| claim.contains("begins with stock")), "{all:?}");
+    assert!(all.iter().any(|claim| claim.contains("<@")), "{all:?}");
+    assert!(of(&scanned("(product.stock > $2)"), "PLAN-10").claim.contains("begins with stock"));
+}
+
+#[test]
+fn the_connections_of_a_database_limit_its_pool() {
+    let mut scene = Scene::healthy();
+    pool(&mut scene, "transaction", 22, (600_000, 550_000, 540_000));
+    let keys = json!({"node": "n1", "pooler": POOLER, "database": "cart", "user": "app"});
+    scene.set("pool", keys, json!({"size": 50, "size_of_database": false, "database_max": 3}));
+    let found = scene.explain();
+    let finding = of(&found, "SES-13");
+    assert!(
+        finding.claim.contains("one of the 3 connections that max_db_connections allows"),
+        "{}",
+        finding.claim
+    );
+    let typed = commands(finding);
+    assert!(typed.contains("SET max_db_connections = ") && !typed.contains("default_pool_size"), "{typed}");
+}
+
+#[test]
+fn changes_that_find_no_row_are_scans_as_well() {
+    let mut scene = fired("REP-16");
+    let keys = json!({"node": "n1", "database": "db", "relation": "public.stock"});
+    scene.set("table", keys, json!({"rows_updated": 0, "rows_deleted": 0}));
+    assert!(is_silent(&scene.explain(), "REP-16"), "anyone could scan it");
+    let mut worker = wait("n1", "CPU", "CPU");
+    worker["backend"] = Value::from("logical replication worker");
+    worker["state"] = Value::from("");
+    scene.set("wait", worker, json!({"sessions": 1}));
+    let found = scene.explain();
+    assert!(of(&found, "REP-16").claim.contains("and finds none of them"), "{}", of(&found, "REP-16").claim);
+}
+
+#[test]
+fn thousands_of_lines_of_log_a_second_are_most_of_the_work() {
+    let mut scene = fired("LOG-01");
+    let keys = json!({"node": "n1", "database": "db", "query_id": "9"});
+    scene.set("statement", keys, json!({"calls": 50_000}));
+    assert_eq!(of(&scene.explain(), "LOG-01").severity, Severity::High);
+}
+
+#[test]
+fn a_window_over_all_rows_needs_them() {
+    let mut scene = Scene::healthy();
+    let text = "select * from (select id, sum(amount) over (partition by account order by at) s, row_number() over (partition by kind order by at desc) n \
+                from entry) x where n = $1";
+    crate::fire::form::select(&mut scene, text, 5_000, 10);
+    let found = scene.explain();
+    assert_eq!(of(&found, "PLAN-31").severity, Severity::Low);
+}
