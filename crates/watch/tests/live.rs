@@ -4,6 +4,7 @@
 
 mod plans;
 mod superuser;
+mod unended;
 mod watched;
 
 use record::event;

@@ -167,6 +167,10 @@ impl Reader {
 
     /// Errors come in thousands: one event per kind and tick, with their number.
     fn error(&mut self, entry: &Entry, t_us: u64) {
+        // What was refused to us is no error of the application.
+        if record::statement::is_own(&entry.statement) {
+            return;
+        }
         let table = cancelled(entry);
         let key = match (table, entry.sqlstate.as_str()) {
             // A timeout of a statement has the same SQLSTATE.

@@ -193,23 +193,26 @@ impl Node {
             Part::Progress => progress::answer(&self.name, t_us, &answer, batch),
             Part::Statements => {
                 let unknown = relations::statements_answer(&answered, &answer, counters, &self.texts, batch);
+                let mut running = self.plans.at_work_without(&self.texts);
+                let ids =
+                    |all: &[String]| -> Vec<i64> { all.iter().filter_map(|id| id.parse().ok()).collect() };
                 if !unknown.is_empty() {
-                    let ids: Vec<i64> = unknown.iter().filter_map(|id| id.parse().ok()).collect();
-                    let answer = match held::query(session, &held, &relations::texts(probe), &[&ids]) {
+                    match held::query(session, &held, &relations::texts(probe), &[&ids(&unknown)]) {
                         // One text that is not valid in this database's encoding makes the server refuse all of them.
                         Err(Failed::Refused { message, .. }) => {
                             let lost = "texts of statements that were never seen running";
                             let place = Place::Node(self.name.clone());
-                            self.recorded.missing(
-                                batch,
-                                t_us,
-                                place.missing("statement texts", message, lost),
-                            );
-                            session.query(&relations::running_texts(probe), &[&ids])?
+                            let missing = place.missing("statement texts", message, lost);
+                            self.recorded.missing(batch, t_us, missing);
+                            running.extend(unknown);
                         }
-                        answer => answer?,
-                    };
-                    relations::texts_answer(&self.name, t_us, &answer, &mut self.texts, batch);
+                        answer => relations::texts_answer(&self.name, t_us, &answer?, &mut self.texts, batch),
+                    }
+                }
+                // What never ends, because it is cancelled each time or takes longer than we watch, is in no view but that of the sessions.
+                if !running.is_empty() {
+                    let answer = session.query(&relations::running_texts(probe), &[&ids(&running)])?;
+                    relations::running_answer(&self.name, t_us, &answer, &mut self.texts, batch);
                 }
             }
             _ => {

@@ -7,6 +7,7 @@ use crate::sql::json::{age, count, flag, list, number, text};
 use crate::sql::probe::{Probe, column};
 use crate::sql::sampled;
 use engines::profile::Own;
+use record::statement;
 use record::watched::{Io, Statement, StatementRest, Subscription, Table, WAIT_CPU, WaitProfile};
 use serde_json::Value;
 use std::collections::{BTreeSet, HashSet};
@@ -101,6 +102,11 @@ fn parts(probe: &Probe) -> String {
     )
 }
 
+/// SQL for the tables that a session has for itself, or waits to have: functions that open a table (its size, its expressions) would wait for it until our
+/// limit, and leave an error in the server's log.
+pub(super) const LOCKED: &str = "select l.relation from pg_catalog.pg_locks l where l.locktype = 'relation' and l.mode = 'AccessExclusiveLock'
+  and l.relation is not null";
+
 /// The largest tables, and as many of those that are used most.
 const HALF: u32 = TABLES_MAX * 3 / 5;
 
@@ -119,7 +125,8 @@ pub(crate) fn tables(probe: &Probe) -> String {
           ranked as (select c.*, row_number() over (order by relpages desc) by_size, row_number() over (order by pg_catalog.pg_stat_get_tuples_inserted(oid)
               + pg_catalog.pg_stat_get_tuples_updated(oid) + pg_catalog.pg_stat_get_tuples_deleted(oid) + pg_catalog.pg_stat_get_tuples_returned(oid) desc) by_use from c),
           picked as materialized (select * from ranked where by_size <= {HALF} or by_use <= {HALF} order by least(by_size, by_use) limit {TABLES_MAX}),
-          home as materialized (select t.spcname from pg_catalog.pg_database d join pg_catalog.pg_tablespace t on t.oid = d.dattablespace where d.datname = current_database())
+          home as materialized (select t.spcname from pg_catalog.pg_database d join pg_catalog.pg_tablespace t on t.oid = d.dattablespace where d.datname = current_database()),
+          locked as materialized ({LOCKED})
          select json_build_object('database', current_database(), 'tables', (select json_agg(r) from (
            select c.oid, pg_catalog.format('%I.%I', c.nspname, c.relname) relation, c.relpages::bigint * b.bytes + coalesce(t.relpages, 0)::bigint * b.bytes bytes,
              i.pages * b.bytes index_bytes, pg_catalog.pg_stat_get_live_tuples(c.oid) live_rows, pg_catalog.pg_stat_get_dead_tuples(c.oid) dead_rows,
@@ -146,7 +153,7 @@ pub(crate) fn tables(probe: &Probe) -> String {
              case when c.relispartition and c.by_use <= {SEARCHED_MAX} and pg_catalog.pg_stat_get_numscans(c.oid) > 0
                then ({SIBLING_INDEXES}) end sibling_indexes,
              case when c.relispartition then (select h.inhparent::regclass::text from pg_catalog.pg_inherits h where h.inhrelid = c.oid limit 1) end partition_of,
-             case when c.relispartition then pg_catalog.left(pg_catalog.pg_get_expr(c.relpartbound, c.oid), 200) end partition_bound,
+             case when c.relispartition and c.oid not in (select relation from locked) then pg_catalog.left(pg_catalog.pg_get_expr(c.relpartbound, c.oid), 200) end partition_bound,
              case when c.relhastriggers then (select count(*) from pg_catalog.pg_trigger g where g.tgrelid = c.oid and not g.tgisinternal) else 0 end triggers,
              case when c.relhastriggers then (select string_agg(pg_catalog.format('%s(%s)', g.tgname, g.tgfoid::pg_catalog.regproc), '; ' order by g.tgname)
                from pg_catalog.pg_trigger g where g.tgrelid = c.oid and not g.tgisinternal) end trigger_functions,
@@ -365,15 +372,36 @@ pub(crate) fn texts(probe: &Probe) -> String {
     )
 }
 
-/// Texts of the statements that run now, where the extension's cannot be read; the parameter is the list of ids.
+/// Texts of the statements that run now, where the extension's cannot be read or has none: it keeps what has ended. The parameter is the list of ids.
 pub(crate) fn running_texts(probe: &Probe) -> String {
     let query_id = column(&probe.activity_columns, "query_id", "null::bigint");
     format!(
-        "select json_build_object('texts', (select json_agg(r) from (select distinct on ({query_id}) {query_id}::text query_id, query as text,
-             case when datname = current_database() then pg_catalog.pg_get_userbyid(usesysid)::text end \"user\" from {}
-             where {query_id} = any($1::bigint[]) order by {query_id}, query is null, datname is distinct from current_database()) r))::text",
+        "select json_build_object('texts', (select json_agg(r) from (select distinct on ({query_id}) {query_id}::text query_id,
+             pg_catalog.left(query, {TEXT_CHARS}) as text, d.datname as database,
+             case when d.datname = current_database() then pg_catalog.pg_get_userbyid(usesysid)::text end \"user\"
+             from {} a left join pg_catalog.pg_database d on d.oid = a.datid
+             where {query_id} = any($1::bigint[]) order by {query_id}, query is null, d.datname is distinct from current_database()) r))::text",
         probe.activity
     )
+}
+
+/// The same of sessions, whose texts have constants. Where a session of this database has one, the statement can be planned.
+pub(crate) fn running_answer(
+    node: &str,
+    t_us: u64,
+    answer: &Value,
+    known: &mut HashSet<String>,
+    batch: &mut Batch,
+) {
+    for row in list(answer, "texts") {
+        let (id, words) = (text(row, "query_id"), text(row, "text"));
+        if words.is_empty() || !known.insert(id.clone()) {
+            continue;
+        }
+        let event = sampled::text_event(node, t_us, &id, statement::parameterized(&words));
+        let event = event.with("user", text(row, "user")).with("database", text(row, "database"));
+        batch.event(event.with("from", "sessions"));
+    }
 }
 
 /// Turns texts into events, and remembers them.

@@ -192,7 +192,9 @@ pub(super) fn more_than_planned(case: &Case) -> Answer {
             statement::parse(&planned.statement.text).is_ok_and(|parsed| parsed.verb == Verb::Insert);
         let is_other =
             is_late || is_insert || planned.is_of_one_constant() || super::is_explained(case, &planned);
-        if let Some(again) = searched_again(case, &planned).filter(|_| !is_other) {
+        if let Some(again) =
+            searched_again(case, &planned).filter(|_| !is_other && !super::is_limited(&planned))
+        {
             claims.push(of_values(case, &planned, again));
             continue;
         }

@@ -6,6 +6,7 @@ use super::{
     unserved,
 };
 use crate::case::{Case, Thing};
+use crate::node_time;
 use crate::rule::Need::{self, Any, Field};
 use crate::rule::{Answer, Claim};
 use crate::rules::costly::{has_not_ended, lowered, plain};
@@ -352,6 +353,8 @@ const STATEMENT_CHARS: usize = 100;
 /// Blocks of an execution that only computes, and the share of its sessions on a CPU.
 const COMPUTING_BLOCKS_MAX: f64 = 50.0;
 const COMPUTING_SHARE_MIN: f64 = 0.8;
+/// The share of the session time in waits for a CPU from which on computing less would help others.
+const QUEUE_SHARE_MIN: f64 = 0.2;
 /// Words before a parenthesis that are no functions, and functions that cost nothing.
 const NO_FUNCTIONS: [&str; 22] = [
     "and", "or", "not", "in", "any", "all", "some", "exists", "values", "select", "from", "where", "on",
@@ -418,7 +421,10 @@ fn of_largest(case: &Case, time: &NodeTime, statement: &StatementTime) -> Claim 
         plain(&statement.text, STATEMENT_CHARS)
     );
     if functions.is_some() {
-        return Claim::new(Severity::Medium, Level::CoOccurrence, text)
+        // With a CPU to spare, what is slow on purpose is no harm.
+        let is_felt = node_time::share_of_part(time, node_time::FOR_CPU) >= QUEUE_SHARE_MIN;
+        let severity = if is_felt { Severity::Medium } else { Severity::Low };
+        return Claim::new(severity, Level::CoOccurrence, text)
             .on_node(&time.node)
             .during(case.one("server", &time.node).map(|server| server.ticks.window()))
             .number("share", statement.share)

@@ -24,7 +24,10 @@ fn question(names: &[String]) -> String {
     let names: Vec<String> = names.iter().take(NAMES_MAX).map(|name| literal(name)).collect();
     let names = names.join(", ");
     let tables = "pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace";
-    let named = format!("c.relname in ({names}) and n.nspname not in ('pg_catalog', 'information_schema')");
+    let named = format!(
+        "c.relname in ({names}) and n.nspname not in ('pg_catalog', 'information_schema') and c.oid not in ({})",
+        crate::sql::relations::LOCKED
+    );
     format!(
         "select json_build_object('policies', (select json_agg(r) from (select pg_catalog.format('%I.%I', n.nspname, c.relname) as relation,
             pg_catalog.quote_ident(p.polname) as name,

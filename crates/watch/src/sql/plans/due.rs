@@ -5,6 +5,7 @@ use crate::collect::Batch;
 use record::event;
 use record::watched::{Sampled, WAIT_CPU, Wait};
 use serde_json::Value;
+use std::collections::HashSet;
 
 /// Statements that are looked at each time, by their time.
 const TOP: usize = 5;
@@ -18,6 +19,9 @@ const LONGER_FACTOR: f64 = 4.0;
 const AT_WORK_MIN: u64 = 4;
 /// The same, of all that were seen to compute.
 const AT_WORK_SHARE_MIN: f64 = 0.3;
+/// Sessions that were seen at work with a statement, from which on its text is looked for among theirs, and how many of these at once.
+const SEEN_MIN: u64 = 2;
+const UNKNOWN_MAX: usize = 20;
 /// By how much what samples show exceeds what was counted.
 const UNCOUNTED_FACTOR: f64 = 3.0;
 /// The state of a session at work.
@@ -127,6 +131,14 @@ impl Plans {
         {
             *self.at_work.entry(query_id.clone()).or_default() += line.sessions;
         }
+    }
+
+    /// Statements with which sessions were seen at work, and which have no text yet: those of most looks first.
+    pub(in crate::sql) fn at_work_without(&self, known: &HashSet<String>) -> Vec<String> {
+        let unknown = |(id, seen): &(&String, &u64)| **seen >= SEEN_MIN && !known.contains(*id);
+        let mut found: Vec<(&String, &u64)> = self.at_work.iter().filter(unknown).collect();
+        found.sort_by_key(|(_, seen)| std::cmp::Reverse(**seen));
+        found.into_iter().take(UNKNOWN_MAX).map(|(id, _)| id.clone()).collect()
     }
 
     /// Statements with which sessions compute for far longer than their executions take: planning them may be what takes the time, and

@@ -10,7 +10,7 @@ use connect::sql::literal;
 use record::statement;
 use record::watched::{
     CHECK, COLUMN_KINDS, DEFAULT, FUNCTION_SETTINGS, FUNCTION_TEXT, NEVER_ANALYSED, NO_STATISTICS, PECULIAR,
-    REMOTE_ESTIMATE, TEMPORARY,
+    REMOTE_ESTIMATE, TEMPORARY, VIEW_TEXT,
 };
 use serde_json::Value;
 use std::time::Instant;
@@ -196,13 +196,15 @@ fn question_of_relations(names: &[String]) -> String {
                       s.most_common_vals)::text::text[]) v)
                       >= 0.5 * (a.atttypmod - 4))))
                 and c.relkind in ('r', 'p')) as kinds,
+            case when c.relkind = 'v' then pg_catalog.left(pg_catalog.pg_get_viewdef(c.oid), {SOURCE_CHARS}) end as definition,
             case when c.relpersistence = 't' then pg_catalog.pg_stat_get_live_tuples(c.oid) || ' ' || pg_catalog.pg_stat_get_dead_tuples(c.oid)
               || ' ' || pg_catalog.pg_relation_size(c.oid)
               end as temporary
           from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
-          where c.relname in ({}) and c.relkind in ('r', 'p', 'v', 'm', 'f') and n.nspname not in ('pg_catalog', 'information_schema')
-          order by 1 limit {RELATIONS_MAX}) s where s.peculiar <> '' or s.kinds <> '' or s.temporary <> '') r))::text",
-        names.join(", ")
+          where c.relname in ({}) and c.relkind in ('r', 'p', 'v', 'm', 'f') and n.nspname not in ('pg_catalog', 'information_schema') and c.oid not in ({})
+          order by 1 limit {RELATIONS_MAX}) s where s.peculiar <> '' or s.kinds <> '' or s.temporary <> '' or s.definition <> '') r))::text",
+        names.join(", "),
+        crate::sql::relations::LOCKED
     )
 }
 
@@ -223,6 +225,11 @@ impl Node {
                 if !value.is_empty() {
                     self.recorded.fact(batch, tick.now_us, place.fact(topic, text(row, "relation"), value));
                 }
+            }
+            let definition = text(row, "definition").split_whitespace().collect::<Vec<_>>().join(" ");
+            if !definition.is_empty() {
+                let fact = place.fact(VIEW_TEXT, text(row, "relation"), statement::mask(&definition));
+                self.recorded.fact(batch, tick.now_us, fact);
             }
         }
         Ok(())
