@@ -147,7 +147,7 @@ impl Distrust {
     }
 }
 
-/// A role's name as one word of a shell: it may hold blanks, quotes and line feeds, and whoever made the role chose it.
+/// A role's name as one word of a shell: it may hold blanks, quotes and line feeds, and another role may have chosen it.
 pub fn role_word(name: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "_.".contains(c);
     if !name.is_empty() && name.chars().all(is_plain) {

@@ -41,7 +41,7 @@ pub(crate) fn own_session(command: &mut Command) {
     }
 }
 
-/// Runs `work` with the rights that this user and group have on files, for this thread only. As root it keeps whoever owns a folder from leading us to files
+/// Runs `work` with the rights that this user and group have on files, for this thread only. As root it keeps the owner of a folder from leading us to files
 /// that are not theirs; for any other user of ours it changes nothing.
 pub(crate) fn with_files_of<T>(uid: u32, gid: u32, work: impl FnOnce() -> T) -> T {
     /// Gives root its own rights back, also after a panic.

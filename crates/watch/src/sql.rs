@@ -29,6 +29,7 @@ mod sampled;
 pub mod session;
 mod slru;
 mod standbys;
+mod texts;
 
 use crate::board::{Board, NodeState};
 use crate::collect::{Batch, Collect, Place, Recorded, Spent, Tick, With};

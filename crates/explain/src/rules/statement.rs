@@ -299,12 +299,44 @@ fn logs_all<'a>(case: &'a Case, node: &'a str) -> Option<(&'static str, &'static
     })
 }
 
-/// Statements a second from which on writing them is most of their work: plans with the time of every step, and trees of each statement, take longer than lines.
+/// Statements a second from which on writing them is most of their work: plans with the time of every step, and trees of each statement, take longer than
+/// lines.
 fn high_from(case: &Case, node: &str, name: &str) -> f64 {
     let is_timed =
         name.starts_with("auto_explain") && case.setting(node, "auto_explain.log_analyze") == Some("on");
     let is_long = is_timed || name.starts_with("debug_print") || name.ends_with("_stats");
     if is_long { LOGGED_LONG_PER_S_HIGH } else { LOGGED_PER_S_HIGH }
+}
+
+/// The commands that end it.
+fn less_logged(name: &str) -> Vec<&'static str> {
+    match name {
+        "auto_explain.log_min_duration" => vec![
+            "ALTER SYSTEM SET auto_explain.log_min_duration = '1s';",
+            "ALTER SYSTEM SET auto_explain.log_analyze = off;",
+            "SELECT pg_reload_conf();",
+        ],
+        "pgaudit.log" => vec!["ALTER SYSTEM SET pgaudit.log = 'ddl, role';", "SELECT pg_reload_conf();"],
+        name if name.starts_with("debug_print") => vec![
+            "ALTER SYSTEM SET debug_print_parse = off;",
+            "ALTER SYSTEM SET debug_print_rewritten = off;",
+            "ALTER SYSTEM SET debug_print_plan = off;",
+            "SELECT pg_reload_conf();",
+        ],
+        name if name.ends_with("_stats") => vec![
+            "ALTER SYSTEM SET log_statement_stats = off;",
+            "ALTER SYSTEM SET log_parser_stats = off;",
+            "ALTER SYSTEM SET log_planner_stats = off;",
+            "ALTER SYSTEM SET log_executor_stats = off;",
+            "SELECT pg_reload_conf();",
+        ],
+        _ => vec![
+            "ALTER SYSTEM SET log_statement = 'none';",
+            "ALTER SYSTEM SET log_duration = off;",
+            "ALTER SYSTEM SET log_min_duration_statement = '250ms';",
+            "SELECT pg_reload_conf();",
+        ],
+    }
 }
 
 fn logged(case: &Case) -> Answer {
@@ -347,34 +379,7 @@ fn logged(case: &Case) -> Answer {
             })
             .remedy(
                 "log what is slow, or a sample of it (log_min_duration_sample with log_statement_sample_rate)",
-                &match name {
-                    _ if owner.is_some() => vec![reset.as_str()],
-                    "auto_explain.log_min_duration" => vec![
-                        "ALTER SYSTEM SET auto_explain.log_min_duration = '1s';",
-                        "ALTER SYSTEM SET auto_explain.log_analyze = off;",
-                        "SELECT pg_reload_conf();",
-                    ],
-                    "pgaudit.log" => vec!["ALTER SYSTEM SET pgaudit.log = 'ddl, role';", "SELECT pg_reload_conf();"],
-                    name if name.starts_with("debug_print") => vec![
-                        "ALTER SYSTEM SET debug_print_parse = off;",
-                        "ALTER SYSTEM SET debug_print_rewritten = off;",
-                        "ALTER SYSTEM SET debug_print_plan = off;",
-                        "SELECT pg_reload_conf();",
-                    ],
-                    name if name.ends_with("_stats") => vec![
-                        "ALTER SYSTEM SET log_statement_stats = off;",
-                        "ALTER SYSTEM SET log_parser_stats = off;",
-                        "ALTER SYSTEM SET log_planner_stats = off;",
-                        "ALTER SYSTEM SET log_executor_stats = off;",
-                        "SELECT pg_reload_conf();",
-                    ],
-                    _ => vec![
-                        "ALTER SYSTEM SET log_statement = 'none';",
-                        "ALTER SYSTEM SET log_duration = off;",
-                        "ALTER SYSTEM SET log_min_duration_statement = '250ms';",
-                        "SELECT pg_reload_conf();",
-                    ],
-                },
+                &if owner.is_some() { vec![reset.as_str()] } else { less_logged(name) },
             ),
         );
     }

@@ -234,6 +234,18 @@ fn described(kept: Kept) -> String {
     }
 }
 
+/// The remedy, with what limits the pool in front.
+fn with_limit(queue: &Queue<'_>, text: String) -> String {
+    match queue.limit() {
+        Some(most) => format!(
+            "raise max_db_connections, which is {} while the pool may have {}; {text}",
+            units::short(most),
+            units::short(queue.pool.lines.last("size").unwrap_or(most))
+        ),
+        None => text,
+    }
+}
+
 fn claim(case: &Case, queue: &Queue<'_>) -> Claim {
     let pool = queue.pool.lines;
     let kept = queue.kept(case);
@@ -254,14 +266,7 @@ fn claim(case: &Case, queue: &Queue<'_>) -> Claim {
         .as_ref()
         .map_or_else(|| described(kept), |holder| format!("{}; {}", described(kept), holder.words()));
     let (text, command) = remedy(kept, queue);
-    let text = match limit {
-        Some(most) => format!(
-            "raise max_db_connections, which is {} while the pool may have {}; {text}",
-            units::short(most),
-            units::short(pool.last("size").unwrap_or(most))
-        ),
-        None => text,
-    };
+    let text = with_limit(queue, text);
     let text = if holder.is_some() { format!("{}; {text}", holders::APART) } else { text };
     let look = format!("$ psql {} -c 'SHOW POOLS' -c 'SHOW STATS'", word(pool.word("pooler")));
     let mut commands = vec![look.as_str()];

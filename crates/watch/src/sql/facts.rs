@@ -44,7 +44,8 @@ const VALUE_CHARS: u32 = 4_000;
 pub(crate) fn question() -> String {
     format!(
         "select json_build_object(
-           'settings', (select json_agg(json_build_array(name, coalesce(pg_catalog.left(pg_catalog.current_setting(name, true), {VALUE_CHARS}), '')) order by name)
+           'settings', (select json_agg(json_build_array(name,
+             coalesce(pg_catalog.left(pg_catalog.current_setting(name, true), {VALUE_CHARS}), '')) order by name)
              from pg_catalog.pg_settings where source not in ({OF_OUR_ROLE})
                and (name in ({TELLING}) or source not in ('default', 'override', 'client', 'session') and name not in ({UNTELLING}))),
            'own_settings', (select json_agg(r) from (select pg_catalog.split_part(c, '=', 1) as name,

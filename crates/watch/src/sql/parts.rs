@@ -6,6 +6,7 @@ use super::probe::{Call, Probe};
 use super::session::Failed;
 use super::{
     Link, Node, REFUSED_FACTOR, Up, clock, core, facts, functions, is_local, json, progress, relations, slru,
+    texts,
 };
 use crate::collect::{Batch, Collect, Place, Tick, With};
 use crate::log;
@@ -193,32 +194,39 @@ impl Node {
             Part::Progress => progress::answer(&self.name, t_us, &answer, batch),
             Part::Statements => {
                 let unknown = relations::statements_answer(&answered, &answer, counters, &self.texts, batch);
-                let mut running = self.plans.at_work_without(&self.texts);
-                let ids =
-                    |all: &[String]| -> Vec<i64> { all.iter().filter_map(|id| id.parse().ok()).collect() };
-                if !unknown.is_empty() {
-                    match held::query(session, &held, &relations::texts(probe), &[&ids(&unknown)]) {
-                        // One text that is not valid in this database's encoding makes the server refuse all of them.
-                        Err(Failed::Refused { message, .. }) => {
-                            let lost = "texts of statements that were never seen running";
-                            let place = Place::Node(self.name.clone());
-                            let missing = place.missing("statement texts", message, lost);
-                            self.recorded.missing(batch, t_us, missing);
-                            running.extend(unknown);
-                        }
-                        answer => relations::texts_answer(&self.name, t_us, &answer?, &mut self.texts, batch),
-                    }
-                }
-                // What never ends, because it is cancelled each time or takes longer than we watch, is in no view but that of the sessions.
-                if !running.is_empty() {
-                    let answer = session.query(&relations::running_texts(probe), &[&ids(&running)])?;
-                    relations::running_answer(&self.name, t_us, &answer, &mut self.texts, batch);
-                }
+                self.query_texts(unknown, t_us, batch)?;
             }
             _ => {
                 self.slow.database_age_xids = json::count(&answer, "xids");
                 self.slow.database_age_mxids = json::count(&answer, "mxids");
             }
+        }
+        Ok(())
+    }
+
+    /// Reads the texts of these statements, and of those with which sessions are at work. What never ends, because it is cancelled each time or takes longer
+    /// than we watch, is in no view but that of the sessions.
+    fn query_texts(&mut self, unknown: Vec<String>, t_us: u64, batch: &mut Batch) -> Result<(), Failed> {
+        let Link::Up(up) = &mut self.link else { return Ok(()) };
+        let (session, probe) = (&mut up.session, &up.probe);
+        let held = Part::Statements.held(probe);
+        let mut running = self.plans.at_work_without(&self.texts);
+        let ids = |all: &[String]| -> Vec<i64> { all.iter().filter_map(|id| id.parse().ok()).collect() };
+        if !unknown.is_empty() {
+            match held::query(session, &held, &texts::texts(probe), &[&ids(&unknown)]) {
+                // One text that is not valid in this database's encoding makes the server refuse all of them.
+                Err(Failed::Refused { message, .. }) => {
+                    let lost = "texts of statements that were never seen running";
+                    let missing = Place::Node(self.name.clone()).missing("statement texts", message, lost);
+                    self.recorded.missing(batch, t_us, missing);
+                    running.extend(unknown);
+                }
+                answer => texts::texts_answer(&self.name, t_us, &answer?, &mut self.texts, batch),
+            }
+        }
+        if !running.is_empty() {
+            let answer = session.query(&texts::running_texts(probe), &[&ids(&running)])?;
+            texts::running_answer(&self.name, t_us, &answer, &mut self.texts, batch);
         }
         Ok(())
     }

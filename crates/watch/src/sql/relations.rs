@@ -1,13 +1,11 @@
 //! Slow or expensive data: tables, statements, the server's I/O, subscriptions.
 
-use crate::collect::{Batch, With};
+use crate::collect::Batch;
 use crate::sql::core::Answered;
 use crate::sql::counters::Counters;
 use crate::sql::json::{age, count, flag, list, number, text};
 use crate::sql::probe::{Probe, column};
-use crate::sql::sampled;
 use engines::profile::Own;
-use record::statement;
 use record::watched::{Io, Statement, StatementRest, Subscription, Table, WAIT_CPU, WaitProfile};
 use serde_json::Value;
 use std::collections::{BTreeSet, HashSet};
@@ -18,8 +16,6 @@ pub(crate) const TABLES_MAX: u32 = 200;
 pub(crate) const STATEMENTS_MAX: usize = 100;
 /// Statement texts that are requested in one run; each costs a read of the whole file of texts.
 pub(crate) const TEXTS_MAX: usize = 2000;
-/// Characters of a statement's text that are kept.
-const TEXT_CHARS: u32 = 4000;
 
 const TABLE: &[&str] = &[
     "rows_inserted",
@@ -110,6 +106,10 @@ pub(super) const LOCKED: &str = "select l.relation from pg_catalog.pg_locks l wh
 /// The largest tables, and as many of those that are used most.
 const HALF: u32 = TABLES_MAX * 3 / 5;
 
+/// The tablespace of this database.
+const HOME: &str = "select t.spcname from pg_catalog.pg_database d join pg_catalog.pg_tablespace t on t.oid = d.dattablespace
+  where d.datname = current_database()";
+
 /// Tables of the current database.
 pub(crate) fn tables(probe: &Probe) -> String {
     let (newpage, blocks_hot) = match probe.has_newpage_updates {
@@ -125,8 +125,7 @@ pub(crate) fn tables(probe: &Probe) -> String {
           ranked as (select c.*, row_number() over (order by relpages desc) by_size, row_number() over (order by pg_catalog.pg_stat_get_tuples_inserted(oid)
               + pg_catalog.pg_stat_get_tuples_updated(oid) + pg_catalog.pg_stat_get_tuples_deleted(oid) + pg_catalog.pg_stat_get_tuples_returned(oid) desc) by_use from c),
           picked as materialized (select * from ranked where by_size <= {HALF} or by_use <= {HALF} order by least(by_size, by_use) limit {TABLES_MAX}),
-          home as materialized (select t.spcname from pg_catalog.pg_database d join pg_catalog.pg_tablespace t on t.oid = d.dattablespace where d.datname = current_database()),
-          locked as materialized ({LOCKED})
+          home as materialized ({HOME}), locked as materialized ({LOCKED})
          select json_build_object('database', current_database(), 'tables', (select json_agg(r) from (
            select c.oid, pg_catalog.format('%I.%I', c.nspname, c.relname) relation, c.relpages::bigint * b.bytes + coalesce(t.relpages, 0)::bigint * b.bytes bytes,
              i.pages * b.bytes index_bytes, pg_catalog.pg_stat_get_live_tuples(c.oid) live_rows, pg_catalog.pg_stat_get_dead_tuples(c.oid) dead_rows,
@@ -149,11 +148,11 @@ pub(crate) fn tables(probe: &Probe) -> String {
                where a.attrelid = c.oid and a.attnum > 0 and a.attoptions::text like '%n\\_distinct%') column_options,
              pg_catalog.pg_stat_get_blocks_fetched(c.oid) + coalesce(i.fetched, 0) blocks_fetched, pg_catalog.pg_stat_get_blocks_hit(c.oid) + coalesce(i.hit, 0) blocks_hit,
              pg_catalog.pg_stat_get_tuples_fetched(c.oid) + coalesce(i.rows, 0) index_rows, i.indexes, i.index_columns, i.unscanned_indexes,
-               ({KEY_SEQUENCES}) key_sequences,
-             case when c.relispartition and c.by_use <= {SEARCHED_MAX} and pg_catalog.pg_stat_get_numscans(c.oid) > 0
+             ({KEY_SEQUENCES}) key_sequences, case when c.relispartition and c.by_use <= {SEARCHED_MAX} and pg_catalog.pg_stat_get_numscans(c.oid) > 0
                then ({SIBLING_INDEXES}) end sibling_indexes,
              case when c.relispartition then (select h.inhparent::regclass::text from pg_catalog.pg_inherits h where h.inhrelid = c.oid limit 1) end partition_of,
-             case when c.relispartition and c.oid not in (select relation from locked) then pg_catalog.left(pg_catalog.pg_get_expr(c.relpartbound, c.oid), 200) end partition_bound,
+             case when c.relispartition and c.oid not in (select relation from locked)
+               then pg_catalog.left(pg_catalog.pg_get_expr(c.relpartbound, c.oid), 200) end partition_bound,
              case when c.relhastriggers then (select count(*) from pg_catalog.pg_trigger g where g.tgrelid = c.oid and not g.tgisinternal) else 0 end triggers,
              case when c.relhastriggers then (select string_agg(pg_catalog.format('%s(%s)', g.tgname, g.tgfoid::pg_catalog.regproc), '; ' order by g.tgname)
                from pg_catalog.pg_trigger g where g.tgrelid = c.oid and not g.tgisinternal) end trigger_functions,
@@ -176,8 +175,8 @@ pub(crate) fn tables(probe: &Probe) -> String {
                      where d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass and d.objid = k.indexrelid and d.refclassid = d.classid
                        and d.refobjid = k.indrelid and d.refobjsubid = a.attnum))) || ')', '; ' order by x.relname) filter (where {blocks_hot}) index_columns,
                  string_agg(x.relname || ' (' || (select m.amname from pg_catalog.pg_am m where m.oid = x.relam) || ')', '; ' order by x.relname)
-                   filter (where not k.indisunique and k.indisvalid and x.relpages >= {UNSCANNED_PAGES_MIN} and pg_catalog.pg_stat_get_numscans(x.oid) = 0)
-                   unscanned_indexes
+                   filter (where not k.indisunique and k.indisvalid and x.relpages >= {UNSCANNED_PAGES_MIN}
+                     and pg_catalog.pg_stat_get_numscans(x.oid) = 0) unscanned_indexes
                from pg_catalog.pg_index k join pg_catalog.pg_class x on x.oid = k.indexrelid left join pg_catalog.pg_tablespace s on s.oid = x.reltablespace
                where k.indrelid = c.oid) i on true) r))::text"
     )
@@ -350,77 +349,6 @@ fn rest(answered: &Answered<'_>, left: &[Statement]) -> Option<StatementRest> {
         calls: left.iter().filter_map(|line| line.calls).sum(),
         total_ms: Some(left.iter().filter_map(|line| line.total_ms).sum()),
     })
-}
-
-/// Texts of statements; the parameter is the list of ids. PostgreSQL 18 shortens lists of constants: how many commas the text of a session with the
-/// statement has shows how long such a list is.
-pub(crate) fn texts(probe: &Probe) -> String {
-    let commas = match column(&probe.activity_columns, "query_id", "") {
-        "" => String::new(),
-        query_id => format!(
-            ", case when s.query like '%/*, ... */%' then (select max(pg_catalog.length(a.query) - pg_catalog.length(pg_catalog.replace(a.query, ',', '')))
-               from {} a where a.{query_id} = s.queryid) end commas",
-            probe.activity
-        ),
-    };
-    format!(
-        "select json_build_object('texts', (select json_agg(r) from (select distinct on (s.queryid) s.queryid::text query_id,
-           pg_catalog.left(s.query, {TEXT_CHARS}) as text, case when s.dbid = d.oid then pg_catalog.pg_get_userbyid(s.userid)::text end \"user\"{commas}
-           from {} s, pg_catalog.pg_database d where d.datname = current_database() and s.queryid = any($1::bigint[])
-           order by s.queryid, s.query is null, s.dbid <> d.oid, s.calls desc, s.userid) r))::text",
-        probe.statements.sql.replace("(false)", "(true)")
-    )
-}
-
-/// Texts of the statements that run now, where the extension's cannot be read or has none: it keeps what has ended. The parameter is the list of ids.
-pub(crate) fn running_texts(probe: &Probe) -> String {
-    let query_id = column(&probe.activity_columns, "query_id", "null::bigint");
-    format!(
-        "select json_build_object('texts', (select json_agg(r) from (select distinct on ({query_id}) {query_id}::text query_id,
-             pg_catalog.left(query, {TEXT_CHARS}) as text, d.datname as database,
-             case when d.datname = current_database() then pg_catalog.pg_get_userbyid(usesysid)::text end \"user\"
-             from {} a left join pg_catalog.pg_database d on d.oid = a.datid
-             where {query_id} = any($1::bigint[]) order by {query_id}, query is null, d.datname is distinct from current_database()) r))::text",
-        probe.activity
-    )
-}
-
-/// The same of sessions, whose texts have constants. Where a session of this database has one, the statement can be planned.
-pub(crate) fn running_answer(
-    node: &str,
-    t_us: u64,
-    answer: &Value,
-    known: &mut HashSet<String>,
-    batch: &mut Batch,
-) {
-    for row in list(answer, "texts") {
-        let (id, words) = (text(row, "query_id"), text(row, "text"));
-        if words.is_empty() || !known.insert(id.clone()) {
-            continue;
-        }
-        let event = sampled::text_event(node, t_us, &id, statement::parameterized(&words));
-        let event = event.with("user", text(row, "user")).with("database", text(row, "database"));
-        batch.event(event.with("from", "sessions"));
-    }
-}
-
-/// Turns texts into events, and remembers them.
-pub(crate) fn texts_answer(
-    node: &str,
-    t_us: u64,
-    answer: &Value,
-    known: &mut HashSet<String>,
-    batch: &mut Batch,
-) {
-    for row in list(answer, "texts") {
-        let (id, words) = (text(row, "query_id"), text(row, "text"));
-        let event = sampled::text_event(node, t_us, &id, words).with("user", text(row, "user"));
-        batch.event(match count(row, "commas") {
-            Some(commas) => event.with("commas", commas),
-            None => event,
-        });
-        known.insert(id);
-    }
 }
 
 /// The profile of `pg_wait_sampling`; `None` without it.

@@ -30,7 +30,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// If the other side does not acknowledge sent data for this long, the connection is lost.
 const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The longest answer to a question. A longer message would end the connection, and whoever owns an object decides how long its definitions are.
+/// The longest answer to a question. A longer message would end the connection, and the owner of an object decides how long its definitions are.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
 /// What the server sends instead of a longer one, before the number of its bytes: no JSON begins like this.
 const TOO_LONG: &str = "too long: ";

@@ -259,8 +259,8 @@ fn words(planned: &Planned<'_>, step: &Step<'_>) -> Option<Words> {
         ),
         "Aggregate" | "Unique" if is_union(planned, node) => (
             format!("removes the duplicates of {} rows that UNION puts together", units::short(input)),
-            "write UNION ALL where the parts have no rows in common, or duplicates do no harm: nothing is sorted or hashed then, and LIMIT and conditions reach the \
-             parts",
+            "write UNION ALL where the parts have no rows in common, or duplicates do no harm: nothing is sorted or hashed then, and LIMIT \
+             and conditions reach the parts",
         ),
         "Aggregate" | "Group" | "HashAggregate" => {
             let by = if condition.is_empty() { String::new() } else { format!(" by {condition}") };

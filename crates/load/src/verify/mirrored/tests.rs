@@ -118,7 +118,10 @@ fn peers_are_compared_with_each_other() {
     // Both know a run that has written on both.
     for server in &servers {
         server
-            .execute("insert into pgfathom.writer (dataset, run_no, spec, finished, transactions) select id, 1, '{}', true, '[5000, 5000]' from pgfathom.dataset")
+            .execute(
+                "insert into pgfathom.writer (dataset, run_no, spec, finished, transactions) \
+                 select id, 1, '{}', true, '[5000, 5000]' from pgfathom.dataset",
+            )
             .unwrap();
     }
     let write = |node: usize, row: u64| {

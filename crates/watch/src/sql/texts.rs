@@ -1,0 +1,83 @@
+//! Texts of statements: those that the extension keeps, and those of sessions.
+
+use crate::collect::{Batch, With};
+use crate::sql::json::{count, list, text};
+use crate::sql::probe::{Probe, column};
+use crate::sql::sampled;
+use record::statement;
+use serde_json::Value;
+use std::collections::HashSet;
+
+/// Characters of a statement's text that are kept.
+const TEXT_CHARS: u32 = 4000;
+
+/// Texts of statements; the parameter is the list of ids. PostgreSQL 18 shortens lists of constants: how many commas the text of a session with the
+/// statement has shows how long such a list is.
+pub(crate) fn texts(probe: &Probe) -> String {
+    let commas = match column(&probe.activity_columns, "query_id", "") {
+        "" => String::new(),
+        query_id => format!(
+            ", case when s.query like '%/*, ... */%' then (select max(pg_catalog.length(a.query) - pg_catalog.length(pg_catalog.replace(a.query, ',', '')))
+               from {} a where a.{query_id} = s.queryid) end commas",
+            probe.activity
+        ),
+    };
+    format!(
+        "select json_build_object('texts', (select json_agg(r) from (select distinct on (s.queryid) s.queryid::text query_id,
+           pg_catalog.left(s.query, {TEXT_CHARS}) as text, case when s.dbid = d.oid then pg_catalog.pg_get_userbyid(s.userid)::text end \"user\"{commas}
+           from {} s, pg_catalog.pg_database d where d.datname = current_database() and s.queryid = any($1::bigint[])
+           order by s.queryid, s.query is null, s.dbid <> d.oid, s.calls desc, s.userid) r))::text",
+        probe.statements.sql.replace("(false)", "(true)")
+    )
+}
+
+/// Texts of the statements that run now, where the extension's cannot be read or has none: it keeps what has ended. The parameter is the list of ids.
+pub(crate) fn running_texts(probe: &Probe) -> String {
+    let query_id = column(&probe.activity_columns, "query_id", "null::bigint");
+    format!(
+        "select json_build_object('texts', (select json_agg(r) from (select distinct on ({query_id}) {query_id}::text query_id,
+             pg_catalog.left(query, {TEXT_CHARS}) as text, d.datname as database,
+             case when d.datname = current_database() then pg_catalog.pg_get_userbyid(usesysid)::text end \"user\"
+             from {} a left join pg_catalog.pg_database d on d.oid = a.datid
+             where {query_id} = any($1::bigint[]) order by {query_id}, query is null, d.datname is distinct from current_database()) r))::text",
+        probe.activity
+    )
+}
+
+/// The same of sessions, whose texts have constants. Where a session of this database has one, the statement can be planned.
+pub(crate) fn running_answer(
+    node: &str,
+    t_us: u64,
+    answer: &Value,
+    known: &mut HashSet<String>,
+    batch: &mut Batch,
+) {
+    for row in list(answer, "texts") {
+        let (id, words) = (text(row, "query_id"), text(row, "text"));
+        if words.is_empty() || !known.insert(id.clone()) {
+            continue;
+        }
+        let event = sampled::text_event(node, t_us, &id, statement::parameterized(&words));
+        let event = event.with("user", text(row, "user")).with("database", text(row, "database"));
+        batch.event(event.with("from", "sessions"));
+    }
+}
+
+/// Turns texts into events, and remembers them.
+pub(crate) fn texts_answer(
+    node: &str,
+    t_us: u64,
+    answer: &Value,
+    known: &mut HashSet<String>,
+    batch: &mut Batch,
+) {
+    for row in list(answer, "texts") {
+        let (id, words) = (text(row, "query_id"), text(row, "text"));
+        let event = sampled::text_event(node, t_us, &id, words).with("user", text(row, "user"));
+        batch.event(match count(row, "commas") {
+            Some(commas) => event.with("commas", commas),
+            None => event,
+        });
+        known.insert(id);
+    }
+}
