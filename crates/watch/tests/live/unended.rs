@@ -94,7 +94,9 @@ fn tables_that_a_session_has_for_itself_are_left_alone() {
         watch.tick();
         end(&mut watch);
         let is_view = |line: &Sampled| match line {
-            Sampled::Fact(fact) => (fact.topic == VIEW_TEXT).then(|| fact.value.clone()),
+            Sampled::Fact(fact) => {
+                (fact.topic == VIEW_TEXT && fact.name == "public.totals").then(|| fact.value.clone())
+            }
             _ => None,
         };
         let view = watch.seen.lines.iter().find_map(|(_, _, line)| is_view(line)).expect("the view");
