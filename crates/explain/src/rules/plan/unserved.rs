@@ -18,8 +18,7 @@ use crate::units;
 use record::finding::Level;
 use record::statement::{Condition, Conjunct, Form};
 
-const NEEDS: &[Need] =
-    &[Field("plan", "cost_total"), Field("statement", "calls"), Field("server", "sessions_active")];
+const NEEDS: &[Need] = &[Field("plan", "cost_total"), Field("server", "sessions_active")];
 
 pub(in crate::rules) const RULES: &[Rule] = &[Rule {
     id: "PLAN-88",
@@ -327,6 +326,9 @@ pub(super) fn claim(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
             claim.because(format!("the plan checks {} by {filter}", place.relation))
         })
         .because(planned.file())
+        .with((!planned.statement.is_counted).then_some(()), |claim, ()| {
+            claim.at_most(record::finding::Severity::Medium)
+        })
         .with(lacking, |claim, lack| {
             claim.lacking(lack).number(UNSURE, 1.0).at_most(record::finding::Severity::Low)
         });
