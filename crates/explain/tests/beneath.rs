@@ -199,7 +199,7 @@ fn a_standby_that_is_late_shows_why() {
         text.contains("late on purpose (recovery_min_apply_delay = 10min): sessions that read here"),
         "{text}"
     );
-    assert!(severity == Severity::Medium && typed.contains("recovery_min_apply_delay = 0"), "{typed}");
+    assert!(severity == Severity::Low && typed.contains("recovery_min_apply_delay = 0"), "{typed}");
     let (text, severity, _) = claim(|scene| {
         standby(scene, 0, 1.0, 0);
         let more = json!({"node": "n2", "severity": "FATAL"});

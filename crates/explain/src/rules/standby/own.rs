@@ -200,7 +200,8 @@ fn of_standby(case: &Case, server: &Thing<'_>, figures: &Figures, why: &Why<'_>)
     let is_read = figures.reads_per_s >= READS_PER_S_MIN;
     let (severity, text) = match why {
         Why::Delay(delay) => (
-            if is_read { Severity::Medium } else { Severity::Note },
+            // It is a decision, and not a fault; who reads there may not know of it.
+            if is_read { Severity::Low } else { Severity::Note },
             format!(
                 "{node}: this standby replays every commit late on purpose (recovery_min_apply_delay = {delay}){}",
                 if is_read { ": sessions that read here do not see what was written since" } else { "" }
