@@ -206,3 +206,23 @@ fn a_window_over_all_rows_needs_them() {
     let found = scene.explain();
     assert_eq!(of(&found, "PLAN-31").severity, Severity::Low);
 }
+
+#[test]
+fn a_kill_that_the_kernel_did_not_count_was_sent() {
+    let killed = |oom_kills: Value| {
+        let mut scene = Scene::healthy();
+        let message = "server process (PID 4711) was terminated by signal 9: Killed";
+        scene.event(20, record::event::SERVER_LOG, message, json!({"node": "n1", "severity": "LOG"}));
+        scene.set("host", json!({"host": "h1"}), json!({"oom_kills": oom_kills}));
+        let found = scene.explain();
+        let finding = of(&found, "MEM-02");
+        (finding.claim.clone(), commands(finding))
+    };
+    let (claim, typed) = killed(json!(0));
+    assert!(
+        claim.contains("by signal 9 (kill -9), once") && typed.contains("pg_terminate_backend"),
+        "{claim}"
+    );
+    let (claim, typed) = killed(Value::Null);
+    assert!(claim.contains("was killed by signal 9") && typed.contains("out of memory"), "{claim}");
+}

@@ -7,7 +7,7 @@ use crate::case::Case;
 use crate::rule::Need::{Facts, Field, Looked};
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
-use record::event;
+use record::event::{self, Event};
 use record::finding::{Level, Severity, Window};
 use std::collections::BTreeMap;
 
@@ -196,19 +196,43 @@ fn out_of_memory(case: &Case) -> Answer {
         .filter(|event| event.message.contains("terminated by signal 9"))
         .collect();
     if let Some(first) = killed.first().filter(|_| claims.is_empty()) {
-        claims.push(
-            Claim::new(
-                Severity::High,
-                Level::Symptom,
-                format!("a server process was killed by signal 9: {}", first.message),
-            )
-            .on_node(Case::word_of(first, "node"))
-            .during([Window::new(first.t_us, first.t_us)])
-            .lacking("whether memory ran out: the kernel's log and its counter of killed processes")
-            .remedy("read the kernel's log of that moment", &["$ dmesg -T | grep -i 'out of memory'"]),
-        );
+        claims.push(by_signal(case, first, killed.len()));
     }
     Answer::of(claims, || "killed processes, swapping, stalls for memory".to_string())
+}
+
+/// About processes of a server that signal 9 ended, by its log. Where the kernel's counter did not move, memory was not the reason.
+fn by_signal(case: &Case, first: &Event, times: usize) -> Claim {
+    let node = Case::word_of(first, "node");
+    let host = case.host_of(node).and_then(|host| case.one("host", host));
+    let is_by_hand = host.and_then(|host| host.sum("oom_kills")) == Some(0.0);
+    let text = match is_by_hand {
+        true => format!(
+            "a program or a person ended a server process by signal 9 (kill -9), {} in the log: {}; the server ends all sessions then, and recovers",
+            if times == 1 { "once".to_string() } else { format!("{times} times") },
+            first.message
+        ),
+        false => format!("a server process was killed by signal 9: {}", first.message),
+    };
+    let claim = Claim::new(Severity::High, Level::Symptom, text)
+        .on_node(node)
+        .during([Window::new(first.t_us, first.t_us)])
+        .number("times", times as f64);
+    if !is_by_hand {
+        return claim
+            .lacking("whether memory ran out: the kernel's log and its counter of killed processes")
+            .remedy("read the kernel's log of that moment", &["$ dmesg -T | grep -i 'out of memory'"]);
+    }
+    claim
+        .not("memory: the kernel killed no process for it in the recording (oom_kill of /proc/vmstat)")
+        .lacking("who sends it: the kernel does not record that")
+        .remedy(
+            "look for kill -9 in scripts, cron jobs and watchdogs, and let them end sessions by the server: that ends one session and no other",
+            &[
+                "$ grep -rlE 'kill(all)? +-(9|KILL)' /etc/cron* /var/spool/cron /etc/systemd /usr/local 2>/dev/null",
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE state = 'active' AND now() - query_start > interval '5 min'; -- instead",
+            ],
+        )
 }
 
 fn page_tables(case: &Case) -> Answer {
