@@ -48,6 +48,8 @@ fn a_node_is_known_by_what_it_is_and_not_by_its_address() {
         let names: Vec<&str> = through.nodes.iter().map(|node| node.name.as_str()).collect();
         assert_eq!(names, ["n1", "n2", "n3"], "the entry is n1, and no further node");
         assert!(through.nodes.iter().all(|node| node.role == Role::Shard));
+        let known: Vec<String> = through.nodes[0].also.iter().map(|at| at.host.to_string()).collect();
+        assert_eq!(known, [nodes.node(0).socket_dir().to_str().unwrap()], "by which the others point to it");
 
         // A file that names one node twice.
         let mut file = Cluster::from_file(nodes.file(), &Sources::of_process()).unwrap();

@@ -386,8 +386,11 @@ fn fdw_sharded(
             own_name = name_of_entry(&cluster, index, &theirs, own.as_ref());
         }
     }
-    match own_name.filter(|name| cluster.node(name).is_none()) {
-        Some(name) => cluster.nodes[0].name = name,
+    match own_name.filter(|(name, _)| cluster.node(name).is_none()) {
+        Some((name, address)) => {
+            cluster.nodes[0].name = name;
+            cluster.nodes[0].also.extend(address);
+        }
         // No node points back: the entry holds no partition that others need, unless it is known to them by an address that does not answer here.
         None if !holds_partitions(control)? => cluster.nodes[0].role = Role::Coordinator,
         None => {}
@@ -399,19 +402,19 @@ fn fdw_sharded(
 }
 
 /// What a node calls the entry: the server at the address of the entry, or, where that is another one (a pooler, a proxy, another name of the host), the
-/// server that is the entry.
+/// server that is the entry, with the address that the nodes have of it.
 fn name_of_entry(
     cluster: &Cluster,
     index: usize,
     theirs: &[TextRow],
     own: Option<&TextRow>,
-) -> Option<String> {
+) -> Option<(String, Option<HostSpec>)> {
     let (here, there) = (&cluster.nodes[0].spec, &cluster.nodes[index].spec);
     let mut unknown = Vec::new();
     for row in theirs.iter().filter(|row| is_node(row)) {
         let port = row.get(2).and_then(|port| port.parse().ok()).unwrap_or(PORT_DEFAULT);
         match cluster.node_at(index, row.get(1), port, row.get(3).unwrap_or(&here.dbname)) {
-            Some(0) => return row.get(0).map(str::to_owned),
+            Some(0) => return Some((row.get(0)?.to_owned(), None)),
             Some(_) => {}
             None => unknown.push(row),
         }
@@ -419,7 +422,7 @@ fn name_of_entry(
     unknown.into_iter().find_map(|row| {
         let spec = beside(there, row.get(1), row.get(2), row.get(3)).ok()?;
         let is_it = own.is_some() && identity::at(&spec).as_ref() == own;
-        is_it.then(|| row.get(0).unwrap_or_default().to_owned())
+        is_it.then(|| (row.get(0).unwrap_or_default().to_owned(), spec.hosts.first().cloned()))
     })
 }
 
