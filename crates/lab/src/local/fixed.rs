@@ -22,7 +22,10 @@ pub(crate) fn check(topology: &Topology, settings: &[(String, String)]) -> Resul
                 "cannot be set before the standbys are there",
                 match topology {
                     Topology::Patroni(_) => "use --synchronous-mode on",
-                    _ => "use --sync of pgfathom up replicated, for example --sync \"ANY 1 (s1, s2)\"",
+                    _ => {
+                        "use --sync of pgfathom up replicated, for example --sync \"ANY 1 (s1, s2)\"; prove \
+                         takes that cluster by --cluster, with its cluster.toml"
+                    }
                 },
             ),
             _ if LINK.iter().any(is) && has_standbys => {

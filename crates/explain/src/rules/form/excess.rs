@@ -282,8 +282,8 @@ pub(super) fn of_view(seen: &Seen<'_>) -> Option<Found> {
         Some((&fact.name, collects(&fact.value)?)).filter(|_| is_named)
     })?;
     let text = format!(
-        "one statement that reads view {view}, which has {what}: unless a condition with a value is on what that is by, all of the view is computed before the \
-         statement's conditions and joins apply"
+        "one statement that reads view {view}, which has {what}: all of the view is computed before the joins and conditions of the statement apply, unless a \
+         condition compares a column that it groups or partitions by with a value"
     );
     let mut found = seen.found(text, BEFORE, vec![explain_it(seen.case, &seen.time.node, seen.statement)]);
     found.severity = found.severity.min(Severity::Medium);

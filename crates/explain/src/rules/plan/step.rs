@@ -420,30 +420,26 @@ fn of_largest(case: &Case, time: &NodeTime, statement: &StatementTime) -> Claim 
         units::percent(statement.share),
         plain(&statement.text, STATEMENT_CHARS)
     );
-    if functions.is_some() {
-        // With a CPU to spare, what is slow on purpose is no harm.
-        let is_felt = node_time::share_of_part(time, node_time::FOR_CPU) >= QUEUE_SHARE_MIN;
-        let severity = if is_felt { Severity::Medium } else { Severity::Low };
-        return Claim::new(severity, Level::CoOccurrence, text)
-            .on_node(&time.node)
-            .during(case.one("server", &time.node).map(|server| server.ticks.window()))
-            .number("share", statement.share)
-            .because(format!("the statement: {}", in_a_line(statement)))
-            .lacking("which of them: EXPLAIN (ANALYZE) with and without each shows it")
-            .remedy(
-                "compute it in the application, whose CPUs are easier to add (passwords: crypt and gen_salt are slow on purpose, the more the higher their \
-                 cost), or once for each row when it is written (a generated column)",
-                &[&explain_it(case, &time.node, statement)],
-            );
-    }
-    Claim::new(Severity::Low, Level::CoOccurrence, text)
+    // With a CPU to spare, what is slow on purpose is no harm.
+    let is_felt = node_time::share_of_part(time, node_time::FOR_CPU) >= QUEUE_SHARE_MIN;
+    let (severity, lack, remedy) = match functions {
+        Some(_) => (
+            if is_felt { Severity::Medium } else { Severity::Low },
+            "which of them: EXPLAIN (ANALYZE) with and without each shows it",
+            "compute it in the application, whose CPUs are easier to add (passwords: crypt and gen_salt are slow on purpose, the more the higher their \
+             cost), or once for each row when it is written (a generated column)",
+        ),
+        None => (
+            Severity::Low,
+            "why it takes so long: no rule found waste in it, and it may be what the server is for",
+            "look at its plan with real values: EXPLAIN (ANALYZE, BUFFERS); if its steps are cheap, at the functions that it calls (track_functions = 'pl')",
+        ),
+    };
+    Claim::new(severity, Level::CoOccurrence, text)
         .on_node(&time.node)
         .during(case.one("server", &time.node).map(|server| server.ticks.window()))
         .number("share", statement.share)
         .because(format!("the statement: {}", in_a_line(statement)))
-        .lacking("why it takes so long: no rule found waste in it, and it may be what the server is for")
-        .remedy(
-            "look at its plan with real values: EXPLAIN (ANALYZE, BUFFERS); if its steps are cheap, at the functions that it calls (track_functions = 'pl')",
-            &[&explain_it(case, &time.node, statement)],
-        )
+        .lacking(lack)
+        .remedy(remedy, &[&explain_it(case, &time.node, statement)])
 }
