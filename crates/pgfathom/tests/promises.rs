@@ -35,7 +35,7 @@ fn what_is_wrong_with_a_proof_is_said_before_it_begins() {
 #[test]
 fn random_transactions_are_written_down_and_checked() {
     let folder = Folder::new();
-    let typed = "prove verreg --local single --isolation serializable -T 1 --elle load.edn -o load";
+    let typed = "prove verreg --local single --isolation serializable -T 4 --elle load.edn -o load";
     let proved = run(folder.path(), &typed.split(' ').collect::<Vec<_>>());
     // Whether the control shows something in so short a time is up to the machine; that nothing is refuted is not.
     assert!(matches!(proved.exit, Some(0 | 8)), "{}\n{}", proved.stdout, proved.stderr);

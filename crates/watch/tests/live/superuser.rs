@@ -266,8 +266,10 @@ fn a_plan_that_does_not_end_is_ended_from_outside() {
         let text =
             "select count(*) from mallory.plain where id = mallory.stays(length(current_user)) and id > 3";
         let (tables, why) = planned(server, &mut mallory, text);
+        // On a slow host the plans of this test's own questions are among them.
         assert!(
-            tables.iter().all(String::is_empty) && why.contains("the connection on which it was planned"),
+            !tables.iter().any(|table| table.starts_with("mallory."))
+                && why.contains("the connection on which it was planned"),
             "{tables:?} {why}"
         );
         assert_eq!(left(&mut setup), 0);
