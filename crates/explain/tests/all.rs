@@ -15,4 +15,5 @@ mod pasted;
 mod rules;
 mod standbys;
 mod told;
+mod values;
 mod whose;

@@ -15,8 +15,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "PLAN-65",
         title: "OFFSET reads and throws away the rows before the page",
-        needs: &[Field("statement", "calls"), Field("server", "sessions_active")],
-        limits: "20 % of the session time in a SELECT with LIMIT and OFFSET that touches 100 blocks, and two for each row that it returns (ours)",
+        needs: &[Field("server", "sessions_active")],
+        limits: "20 % of the session time in a SELECT with LIMIT and OFFSET that touches 100 blocks, and two for each row that it returns; without \
+            pg_stat_statements in one whose plan has 10,000 rows below LIMIT, then never high (ours)",
         judge: skipped,
         links: &["https://www.postgresql.org/docs/current/queries-limit.html"],
     },
@@ -39,6 +40,8 @@ const SHARE_MEDIUM: f64 = 0.5;
 const BLOCKS_MIN: f64 = 100.0;
 /// Blocks for each row of a page.
 const PER_ROW_MIN: f64 = 2.0;
+/// Rows below the LIMIT of a plan: so many can be skipped.
+const SKIPPED_MIN: f64 = 10_000.0;
 /// Executions a second: a report may count.
 const CALLS_PER_S_MIN: f64 = 1.0;
 
@@ -107,19 +110,19 @@ fn large<'a>(
 }
 
 fn claim(case: &Case, time: &NodeTime, statement: &StatementTime, text: String) -> Claim {
-    let blocks = statement.blocks.unwrap_or(0.0);
     let severity = if statement.share >= SHARE_MEDIUM { Severity::Medium } else { Severity::Low };
     Claim::new(severity, Level::CoOccurrence, format!("{}: {text}", time.node))
         .on_node(&time.node)
         .during(case.one("server", &time.node).map(|server| server.ticks.window()))
         .number("share", statement.share)
-        .number("blocks_per_call", blocks)
+        .with(statement.blocks, |claim, blocks| claim.number("blocks_per_call", blocks))
         .because(format!("the statement: {}", in_a_line(statement)))
 }
 
 fn skipped(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
+        claims.extend(time.statements.iter().filter_map(|statement| skipped_by_plan(case, time, statement)));
         for statement in large(time, |statement| is_page(&statement.text)) {
             let (blocks, rows) = (statement.blocks.unwrap_or(0.0), statement.rows.unwrap_or(0.0));
             if blocks < rows * PER_ROW_MIN {
@@ -132,18 +135,41 @@ fn skipped(case: &Case) -> Answer {
                 units::short(blocks),
                 units::short(rows)
             );
-            claims.push(
-                claim(case, time, statement, text)
-                    .lacking("how far the pages are from the first one: the later a page, the longer it takes")
-                    .remedy(
-                        "begin behind the last row of the page before (keyset pagination): WHERE (a, id) > (values of that row) ORDER BY a, id, with an \
-                         index on a and id",
-                        &[],
-                    ),
-            );
+            claims.push(by_keyset(claim(case, time, statement, text)));
         }
     }
     Answer::of(claims, || "statements with LIMIT and OFFSET, and their blocks".to_string())
+}
+
+fn by_keyset(claim: Claim) -> Claim {
+    claim.lacking("how far the pages are from the first one: the later a page, the longer it takes").remedy(
+        "begin behind the last row of the page before (keyset pagination): WHERE (a, id) > (values of that row) ORDER BY a, id, with an \
+         index on a and id",
+        &[],
+    )
+}
+
+/// A page that no counter covers, as pg_stat_statements is missing: its plan shows how many rows there are to skip. With a condition, the time can be spent on
+/// looking for rows as well.
+fn skipped_by_plan(case: &Case, time: &NodeTime, statement: &StatementTime) -> Option<Claim> {
+    let is_it = statement.share >= SHARE_MIN && statement.blocks.is_none() && is_page(&statement.text);
+    let planned = plan::plan_of(case, time, statement).filter(|_| is_it)?;
+    let limit = planned.nodes.iter().find(|node| node.lines.word("kind") == "Limit")?;
+    let below = planned.nodes.iter().find(|node| node.lines.last("above") == limit.lines.last("number"))?;
+    let rows = below.lines.last("rows_planned").filter(|rows| *rows >= SKIPPED_MIN)?;
+    let is_plain = planned.nodes.iter().all(|node| node.lines.word("filter").is_empty());
+    let text = format!(
+        "a statement that takes {} of the session time skips rows by OFFSET, and its plan has {} rows below LIMIT: all rows before the page are read and \
+         thrown away",
+        units::percent(statement.share),
+        units::count(rows)
+    );
+    Some(by_keyset(
+        claim(case, time, statement, text)
+            .with((!is_plain).then_some(()), |claim, ()| claim.at_most(Severity::Low))
+            .because(planned.file())
+            .lacking("blocks and rows of an execution: pg_stat_statements counts them"),
+    ))
 }
 
 fn counted(case: &Case) -> Answer {

@@ -13,6 +13,7 @@ mod narrow;
 mod order;
 mod otherwise;
 mod pattern;
+mod refuted;
 mod scope;
 mod settings;
 mod skew;
@@ -159,7 +160,8 @@ const RULES: &[Rule] = &[
         id: "PLAN-21",
         title: "sessions execute a statement by another plan than the one recorded",
         needs: &[Field("plan", "cost_total"), Field("statement", "calls"), Field("table", "seq_scans")],
-        limits: "a statement as of PLAN-01 whose recorded plan uses an index of that table and expects fewer than 1,000 rows (ours)",
+        limits: "a statement as of PLAN-01 whose recorded plan uses an index of that table and expects fewer than 1,000 rows; or 10 % of the session time in \
+            one whose plan scans a table of which only the indexes are read: then low, and no other rule uses that plan (ours)",
         judge: aside::unlike_the_plan,
         links: &["https://www.postgresql.org/docs/current/runtime-config-query.html"],
     },
@@ -176,7 +178,8 @@ const RULES: &[Rule] = &[
         id: "PLAN-23",
         title: "short statements start parallel workers",
         needs: NEEDS,
-        limits: "25 % of the session time in starting workers and waiting for them, by a statement with a cost below 1,000 (ours)",
+        limits: "25 % of the session time in starting workers and waiting for them, by a statement with a cost below 1,000; or that touches fewer than 125 blocks, and a \
+            five-hundredth of the rows that its plan expects (ours)",
         judge: hidden::parallel,
         links: &["https://www.postgresql.org/docs/current/when-can-parallel-query-be-used.html"],
     },
@@ -304,12 +307,18 @@ impl<'a> Planned<'a> {
     }
 }
 
-/// The plan of a statement: the last one, if there are several.
+/// The plan of a statement: the last one, if there are several. One that the counters refute is none.
 pub(super) fn plan_of<'a>(
     case: &'a Case,
     time: &'a NodeTime,
     statement: &'a StatementTime,
 ) -> Option<Planned<'a>> {
+    recorded(case, time, statement)
+        .filter(|planned| refuted::by_index(case, time, statement, &planned.nodes).is_none())
+}
+
+/// The plan of a statement, whether sessions use it or not.
+fn recorded<'a>(case: &'a Case, time: &'a NodeTime, statement: &'a StatementTime) -> Option<Planned<'a>> {
     let is_its = |thing: &Thing<'_>| thing.lines.word("query_id") == statement.query_id;
     let plans = case.at("plan", &time.node).filter(is_its);
     let plan = plans.max_by_key(|plan| plan.lines.ticks.window().to_us)?;

@@ -1,6 +1,7 @@
 //! PLAN, SES, LOG: statements and sessions that take the time of a node, by the account of it ([`crate::node_time`]). What takes little time is no
 //! finding here, however ugly its plan is.
 
+mod newcomer;
 mod opened;
 mod planning;
 mod scan;
@@ -201,7 +202,10 @@ fn churn(case: &Case) -> Answer {
                     server.place,
                     units::short(opened),
                     units::short(each),
-                    opener.as_ref().map_or(String::new(), opened::Opener::words)
+                    opener.as_ref().map_or_else(
+                        || newcomer::role(case, server.place, opened).unwrap_or_default(),
+                        opened::Opener::words
+                    )
                 ),
             )
             .on_node(server.place)

@@ -2,16 +2,16 @@
 //! every index.
 
 mod hot;
+mod stale;
 
-use super::costly::{busy, is_name_of, severity};
+use super::costly::{busy, severity};
 use super::paste::literal;
 use crate::case::{Case, Thing};
 use crate::rule::Need::{Facts, Field};
 use crate::rule::{Answer, Claim, Rule};
 use crate::statistics;
 use crate::units;
-use record::finding::{Level, NodeTime, Severity, StatementTime};
-use record::statement::Verb;
+use record::finding::{Level, NodeTime, Severity};
 use std::collections::BTreeMap;
 
 pub(super) const RULES: &[Rule] = &[
@@ -24,8 +24,9 @@ pub(super) const RULES: &[Rule] = &[
             Field("server", "sessions_active"),
         ],
         limits: "10 % of the session time in a table of 10,000 rows that was never analysed, or whose rows are twice or half of what the planner \
-            assumes; or of whose rows a third changed since, with 20 % of the time in a statement that touches 100 blocks of it, ten per row (ours)",
-        judge: stale,
+            assumes; or of whose rows a third changed since, with 20 % of the time in a statement that touches 100 blocks of it, ten per row; or that has no share of its \
+            own, and is joined in a statement with 20 % of the time and 100 blocks for each row, then never high (ours)",
+        judge: stale::stale,
         links: &["https://www.postgresql.org/docs/current/routine-vacuuming.html#VACUUM-FOR-STATISTICS"],
     },
     Rule {
@@ -88,14 +89,6 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// The share of the session time in a table.
-const STALE_SHARE_MIN: f64 = 0.1;
-/// Rows of a table whose statistics matter.
-const STALE_ROWS_MIN: f64 = 10_000.0;
-/// Rows against what the planner assumes, or the reverse.
-const STALE_FACTOR: f64 = 2.0;
-/// Rows changed since the last ANALYZE, as a share of all, from which on their values may be others. Autovacuum analyses from a tenth on.
-const CHANGED_SHARE_MIN: f64 = 0.3;
 /// The share of the session time in a table that is scanned.
 const SCAN_SHARE_MIN: f64 = 0.2;
 /// Scans a second.
@@ -125,188 +118,6 @@ const MOST: f64 = 0.8;
 fn share_in(time: &NodeTime, relation: &str) -> f64 {
     let by = time.by.iter().find(|by| by.name == "relation");
     by.and_then(|by| by.shares.iter().find(|(name, _)| name == relation)).map_or(0.0, |(_, share)| *share)
-}
-
-/// Scans of a table, by any way, that were planned with its statistics.
-const READS_MIN: f64 = 2.0;
-/// Growth since the last ANALYZE from which on most rows have values that the planner has not seen.
-const GROWN_MUCH: f64 = 4.0;
-/// Rows that came between the load and the first look, of those that were loaded.
-const GROWN_SHARE: f64 = 0.05;
-/// Two numbers of rows are the same with this difference.
-const NEAR_SHARE: f64 = 0.01;
-
-/// Why the statistics of a table do not fit it; `None` if they do, or nothing is known.
-fn misfit(table: &Thing<'_>) -> Option<String> {
-    let rows = table.lines.last("live_rows").filter(|rows| *rows >= STALE_ROWS_MIN)?;
-    let changed = table.lines.last("changed_since_analyze")?;
-    let analyzes = table.lines.last("analyzes_total")?;
-    // The statistics of a table that is only filled lead no plan.
-    let reads: f64 = ["seq_scans", "index_scans"].iter().filter_map(|field| table.lines.sum(field)).sum();
-    match table.lines.last("planned_rows") {
-        None if analyzes == 0.0 && reads >= READS_MIN => Some(format!(
-            "it was never analysed: the planner guesses, {} rows changed",
-            units::count(changed)
-        )),
-        Some(planned) if is_counted_twice(table, rows, planned, changed) => None,
-        // As many rows must have changed as the two differ by: live rows are an estimate of their own.
-        Some(planned) if changed >= (rows - planned).abs() / 2.0 => {
-            let is_far = rows >= planned * STALE_FACTOR || rows * STALE_FACTOR <= planned;
-            let when = table
-                .lines
-                .last("analyzed_s")
-                .map_or("never since the statistics were reset".to_string(), |s| {
-                    format!("{} before the end", units::seconds(s))
-                });
-            is_far.then(|| {
-                format!(
-                    "it was analysed with {} rows, {} are there, whose values the planner does not know; last ANALYZE: {when}; {} rows changed since",
-                    units::count(planned),
-                    units::count(rows),
-                    units::count(changed)
-                )
-            })
-        }
-        _ => None,
-    }
-}
-
-/// Whether most kinds of its values were there at the last ANALYZE: the planner takes as many rows as the table has pages for, so that only values that came
-/// since can mislead it.
-fn has_grown_little(table: &Thing<'_>) -> bool {
-    let of = |field: &str| table.lines.last(field);
-    of("live_rows").zip(of("planned_rows")).is_some_and(|(rows, planned)| {
-        planned > 0.0 && rows < planned * GROWN_MUCH && planned < rows * GROWN_MUCH
-    })
-}
-
-/// Whether the server counts rows twice: a session that inserts and then analyses at once reports its inserts after its ANALYZE, which had found them
-/// already (`pgstat_report_stat` in pgstat.c waits a second). Scans of the whole table show how many rows there are.
-fn is_counted_twice(table: &Thing<'_>, rows: f64, planned: f64, changed: f64) -> bool {
-    let is_near = |left: f64, right: f64| (left - right).abs() <= right * NEAR_SHARE;
-    let sum = |field: &str| table.lines.sum(field).unwrap_or(0.0);
-    let scans = sum("seq_scans");
-    let is_scanned = scans >= 1.0 && is_near(sum("seq_rows") / scans, planned);
-    // Updates behind the load are changes, too, and make no rows.
-    let is_twice = is_near(rows, 2.0 * planned) && changed >= planned * (1.0 - NEAR_SHARE);
-    let is_loaded_before = sum("rows_inserted") < planned * NEAR_SHARE;
-    // What comes while we look is on top of it.
-    let before = rows - sum("rows_inserted");
-    let is_twice_and_more = (before - 2.0 * planned).abs() <= planned * GROWN_SHARE && changed >= planned;
-    // Inserts that fail are counted as inserted, and make no rows: what the first look found decides.
-    let first = |field: &str| table.lines.first(field).unwrap_or(0.0);
-    let was_twice = (first("live_rows") - 2.0 * planned).abs() <= planned * GROWN_SHARE
-        && (first("changed_since_analyze") - planned).abs() <= planned * GROWN_SHARE;
-    is_scanned
-        || was_twice && rows < 2.0 * planned * GROWN_MUCH
-        || is_twice && is_loaded_before
-        || is_twice_and_more
-        || is_near(rows, planned + changed) && is_near(changed, planned)
-}
-
-/// Why the values of a table may not be those that the planner knows: a third of its rows changed since the last ANALYZE, and a statement on it reads far
-/// more than it returns.
-fn other_values(table: &Thing<'_>, time: &NodeTime) -> Option<String> {
-    let rows = table.lines.last("live_rows").filter(|rows| *rows >= STALE_ROWS_MIN)?;
-    let changed =
-        table.lines.last("changed_since_analyze").filter(|changed| *changed >= rows * CHANGED_SHARE_MIN)?;
-    if is_counted_twice(table, rows, table.lines.last("planned_rows").unwrap_or(0.0), changed) {
-        return None;
-    }
-    // Dead rows that are more than the living ones are what a statement touches besides: ANALYZE removes none of them.
-    if table.lines.last("dead_rows").is_some_and(|dead| dead >= rows) {
-        return None;
-    }
-    let relation = table.lines.word("relation");
-    let on_it = |statement: &&StatementTime| {
-        let is_there = table.lines.word("database") == statement.database || statement.database.is_empty();
-        // An INSERT touches what its indexes need for each row, with any statistics of the table that it fills.
-        let reads = record::statement::parse(&statement.text).map_or(vec![], |parsed| {
-            let is_filled = parsed.verb == Verb::Insert;
-            parsed.tables.into_iter().skip(usize::from(is_filled)).collect()
-        });
-        is_there && reads.iter().any(|named| is_name_of(named, relation))
-    };
-    let is_wasteful = |statement: &&StatementTime| {
-        let (rows, blocks) = (statement.rows.unwrap_or(0.0), statement.blocks.unwrap_or(0.0));
-        statement.share >= SCAN_SHARE_MIN && blocks >= GENERIC_BLOCKS_MIN && blocks >= rows * BLOCKS_PER_ROW
-    };
-    let statement = time.statements.iter().filter(on_it).find(is_wasteful)?;
-    Some(format!(
-        "{} of its {} rows changed since the last ANALYZE, and a statement with {} of the time touches {} blocks for {} rows",
-        units::count(changed),
-        units::count(rows),
-        units::percent(statement.share),
-        units::short(statement.blocks.unwrap_or(0.0)),
-        units::short(statement.rows.unwrap_or(0.0))
-    ))
-}
-
-/// Whether old statistics can be what costs the time: a statement on the table touches far more than it returns, or the table is scanned. A lookup by its key
-/// has the same plan with any statistics.
-fn is_felt(case: &Case, time: &NodeTime, table: &Thing<'_>) -> bool {
-    if case.at("statement", &time.node).next().is_none() {
-        let rate = |field: &str| table.lines.rate(field).unwrap_or(0.0);
-        return rate("seq_rows") >= rate("index_rows").max(SCAN_ROWS_MIN);
-    }
-    let name = bare(table.lines.word("relation"));
-    let is_on_it = |statement: &&StatementTime| {
-        // An INSERT touches what its indexes need, with any statistics.
-        let parsed = record::statement::parse(&statement.text);
-        parsed.map_or(true, |parsed| {
-            parsed.verb != Verb::Insert && parsed.tables.iter().any(|table| table.name == name)
-        })
-    };
-    let is_wasteful = |statement: &StatementTime| {
-        let (rows, blocks) = (statement.rows.unwrap_or(0.0), statement.blocks.unwrap_or(0.0));
-        statement.share >= STALE_SHARE_MIN && blocks >= GENERIC_BLOCKS_MIN && blocks >= rows * BLOCKS_PER_ROW
-            || statement.temp_bytes.is_some_and(|bytes| bytes > 0.0)
-            || statement.jit_ms.is_some_and(|ms| ms > 0.0)
-    };
-    time.statements.iter().filter(is_on_it).any(is_wasteful)
-}
-
-fn stale(case: &Case) -> Answer {
-    let mut claims = vec![];
-    for time in busy(case) {
-        for table in case.at("table", &time.node) {
-            let relation = table.lines.word("relation");
-            let share = share_in(time, relation);
-            let why = misfit(&table).or_else(|| other_values(&table, time));
-            let Some(why) = why.filter(|_| share >= STALE_SHARE_MIN) else { continue };
-            let is_felt = is_felt(case, time, &table);
-            let off = table.lines.flag("autovacuum") == Some(false)
-                || case.setting(&time.node, "autovacuum") == Some("off");
-            let severity = match is_felt {
-                true if has_grown_little(&table) => Severity::Low,
-                true => severity(share),
-                false => Severity::Note,
-            };
-            claims.push(
-                Claim::new(
-                    severity,
-                    Level::CoOccurrence,
-                    format!(
-                        "{}: {} of the session time is in {relation}, whose statistics do not fit it: {why}",
-                        time.node,
-                        units::percent(share)
-                    ),
-                )
-                .on_node(&time.node)
-                .during([table.lines.ticks.window()])
-                .number("share", share)
-                .number("live_rows", table.lines.last("live_rows").unwrap_or(0.0))
-                .because(format!("{} of the blocks that were touched are its own", units::percent(share)))
-                .with(off.then_some(()), |claim, ()| claim.because("autovacuum is off for it, so nothing analyses it"))
-                .lacking("the plans before and after ANALYZE: whether they change")
-                .remedy(
-                    "analyse it: this reads a sample and blocks nothing; after a bulk load it belongs to the load",
-                    &[&format!("ANALYZE (VERBOSE) {relation};")],
-                ),
-            );
-        }
-    }
-    Answer::of(claims, || "rows of the busy tables, and what the planner assumes".to_string())
 }
 
 fn scanned(case: &Case) -> Answer {

@@ -9,6 +9,7 @@ mod wraparound;
 use crate::case::{Case, Lines, Thing};
 use crate::rule::Need::{Facts, Field, Looked};
 use crate::rule::{Answer, Claim, Rule};
+use crate::rules::paste::COMPRESSION;
 use crate::series::Series;
 use crate::units;
 use crate::waits::{Waits, Who};
@@ -319,7 +320,7 @@ fn wal_bound(case: &Case) -> Answer {
              that can be loaded again: a power failure then destroys the database",
             &[
                 "ALTER SYSTEM SET wal_buffers = '64MB'; -- then restart: all sessions end",
-                "ALTER SYSTEM SET wal_compression = 'lz4'; SELECT pg_reload_conf();",
+                COMPRESSION,
                 "ALTER SYSTEM SET max_wal_size = '64GB'; SELECT pg_reload_conf(); -- fewer full page images",
             ],
         ));

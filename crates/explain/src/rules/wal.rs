@@ -6,7 +6,7 @@ mod single;
 pub(super) mod spare;
 mod switched;
 
-use super::paste::{columns_of_a_key, data_directory};
+use super::paste::{COMPRESSION, columns_of_a_key, data_directory};
 use super::vacuum::is_wal;
 use crate::case::Case;
 use crate::decompose;
@@ -271,14 +271,8 @@ fn with_flush_remedy(case: &Case, node: &str, claim: Claim, flush_ms: Option<f64
             "ALTER SYSTEM SET commit_delay = 0; SELECT pg_reload_conf(); -- it is set: measure with and without"
         }
     };
-    claim.remedy(
-        text,
-        &[
-            &format!("$ pg_test_fsync -f {folder}/pg_wal/pg_test_fsync.out"),
-            delay,
-            "ALTER SYSTEM SET wal_compression = 'lz4'; SELECT pg_reload_conf();",
-        ],
-    )
+    claim
+        .remedy(text, &[&format!("$ pg_test_fsync -f {folder}/pg_wal/pg_test_fsync.out"), delay, COMPRESSION])
 }
 
 /// The remedy where a faster device would not help.

@@ -3,7 +3,7 @@
 
 use super::index::{self, Scan};
 use super::settings::own_setting;
-use super::{Planned, SHARE_MIN, below, planned, severity, skew};
+use super::{Planned, SHARE_MIN, below, planned, refuted, severity, skew};
 use crate::case::engine::reset_command;
 use crate::case::{Case, Thing};
 use crate::rule::Answer;
@@ -371,6 +371,7 @@ pub(super) fn unlike_the_plan(case: &Case) -> Answer {
                 .remedy(remedy, &commands),
         );
     }
+    claims.extend(refuted::claims(case));
     Answer::of(claims, || "plans of statements, against the scans that were counted".to_string())
 }
 

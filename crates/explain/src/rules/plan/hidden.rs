@@ -9,6 +9,7 @@ use crate::rules::costly::lowered;
 use crate::rules::inside;
 use crate::rules::versions;
 use crate::units;
+use record::event;
 use record::finding::Level;
 use record::statement::{self, Verb};
 use record::watched::FUNCTION_TEXT;
@@ -18,6 +19,8 @@ use std::collections::BTreeSet;
 const WORKERS_SHARE_MIN: f64 = 0.25;
 /// The default of parallel_setup_cost: what costs less in all is no work for several processes.
 const PARALLEL_COST_MAX: f64 = 1_000.0;
+/// Rows that a block holds at most, for a guess: of an index that is read without its table more.
+const ROWS_PER_BLOCK_MAX: f64 = 500.0;
 /// Blocks of an execution from which on they are compared with the cost.
 const BLOCKS_MIN: f64 = 1_000.0;
 /// Blocks for each unit of cost: reading one costs 1 in sequence, 4 at random.
@@ -30,11 +33,69 @@ pub(in crate::rules) fn is_for_workers(kind: &str, event: &str) -> bool {
         && (event.starts_with("executegather") || event.starts_with("bgworker") || event == "parallelfinish")
 }
 
+/// The share of the session time in waits for workers, where a statement that is short by its plan, or by what it touches, has a plan with workers.
 fn short_in_parallel(case: &Case, planned: &Planned<'_>) -> Option<f64> {
     let is_gather = planned.nodes.iter().any(|node| node.lines.word("kind").starts_with("Gather"));
     let share = node_time::share_waiting(case, &planned.time.node, is_for_workers)?;
     let cost = planned.plan.lines.last("cost_total")?;
-    (is_gather && cost < PARALLEL_COST_MAX && share >= WORKERS_SHARE_MIN).then_some(share)
+    let is_short = cost < PARALLEL_COST_MAX || less_than_planned(planned).is_some();
+    (is_gather && is_short && share >= WORKERS_SHARE_MIN).then_some(share)
+}
+
+/// The step of a plan that expects far more rows than its executions can read, by the blocks that they touch.
+fn less_than_planned<'a>(planned: &'a Planned<'_>) -> Option<&'a Thing<'a>> {
+    let blocks = planned.statement.blocks?;
+    let rows = |node: &Thing<'_>| node.lines.last("rows_planned").unwrap_or(0.0);
+    let tables = planned.nodes.iter().filter(|node| !node.lines.word("relation").is_empty());
+    let largest = tables.max_by(|left, right| rows(left).total_cmp(&rows(right)))?;
+    // An entry of an index finds its row in a block of its own, and rows that lie together share blocks.
+    let is_short =
+        blocks * BLOCKS_PER_COST_MIN < PARALLEL_COST_MAX && rows(largest) >= blocks * ROWS_PER_BLOCK_MAX;
+    is_short.then_some(largest)
+}
+
+/// The role whose session sent a statement first.
+fn role_of<'a>(case: &'a Case, planned: &Planned<'_>) -> Option<&'a str> {
+    let mut texts = case.events_of(event::QUERY);
+    let first = texts.find(|event| Case::word_of(event, "query_id") == planned.statement.query_id)?;
+    Some(Case::word_of(first, "user")).filter(|user| !user.is_empty())
+}
+
+/// Workers of a plan that was made for all values: the statement asks for those that few rows have.
+fn for_few(case: &Case, planned: &Planned<'_>, share: f64, node: &Thing<'_>) -> Claim {
+    let relation = node.lines.word("relation");
+    let blocks = units::short(planned.statement.blocks.unwrap_or(0.0));
+    let expected = units::count(node.lines.last("rows_planned").unwrap_or(0.0));
+    let text = format!(
+        "a statement that touches {blocks} blocks starts parallel workers, as its plan expects {expected} rows of {relation}: {} of the session time is \
+         starting workers and waiting for them",
+        units::percent(share)
+    );
+    let most = node.lines.word("column_most");
+    // The same value with its name again would be no evidence of another plan.
+    let is_for_all = node.lines.word("condition").contains('$') || node.lines.word("filter").contains('$');
+    let role = role_of(case, planned).map_or("name".to_string(), statement::quoted);
+    let custom = format!("ALTER ROLE {role} SET plan_cache_mode = 'force_custom_plan';");
+    let analyze = format!("ANALYZE {relation};");
+    let claim = planned
+        .claim(case, Level::DiscriminatingCounter, severity(share), text)
+        .number("share", share)
+        .number("workers_share", share)
+        .number("blocks_per_call", planned.statement.blocks.unwrap_or(0.0))
+        .because(planned.file())
+        .with((!most.is_empty()).then_some(()), |claim, ()| {
+            claim.because(format!("the most frequent value of a column, and its share of the rows: {most}"))
+        })
+        .not("a table that is too large for one process: an execution touches few blocks");
+    if is_for_all {
+        claim.remedy(
+            "let the server plan for the values that are given: after five executions of a prepared statement it takes one plan for all values (a generic \
+             plan) where that seems no dearer; or turn workers off for that role",
+            &[&custom],
+        )
+    } else {
+        claim.remedy("analyse the table: the planner takes a rare value for a frequent one", &[&analyze])
+    }
 }
 
 pub(super) fn parallel(case: &Case) -> Answer {
@@ -42,6 +103,10 @@ pub(super) fn parallel(case: &Case) -> Answer {
     for planned in planned(case, SHARE_MIN) {
         let Some(share) = short_in_parallel(case, &planned) else { continue };
         let cost = planned.plan.lines.last("cost_total").unwrap_or(0.0);
+        if let Some(node) = less_than_planned(&planned).filter(|_| cost >= PARALLEL_COST_MAX) {
+            claims.push(for_few(case, &planned, share, node));
+            continue;
+        }
         let text = format!(
             "a short statement starts parallel workers: {} of the session time is starting them and waiting for them",
             units::percent(share)

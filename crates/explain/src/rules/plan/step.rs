@@ -222,6 +222,14 @@ fn of_loop(planned: &Planned<'_>, node: &Thing<'_>) -> Option<(String, &'static 
     Some((format!("reads {what} again for each of {} rows", units::short(outer)), FEWER_LOOPS))
 }
 
+/// Whether what a statement aggregates has the same result in any order: it has no groups, which are made from sorted rows, and counts or sums up alone.
+fn needs_no_order(planned: &Planned<'_>) -> bool {
+    let mut groups = planned.nodes.iter().filter(|node| word(node, "kind") == "Aggregate");
+    let text = lowered(&planned.statement.text);
+    groups.all(|node| word(node, "condition").is_empty())
+        && !["_agg(", "distinct ", "within group", "group by"].iter().any(|of_order| text.contains(of_order))
+}
+
 fn words(planned: &Planned<'_>, step: &Step<'_>) -> Option<Words> {
     let node = &step.node;
     let (kind, relation, condition) = (word(node, "kind"), word(node, "relation"), word(node, "condition"));
@@ -241,7 +249,8 @@ fn words(planned: &Planned<'_>, step: &Step<'_>) -> Option<Words> {
         "Sort" | "Incremental Sort" => {
             let is_useless =
                 matches!(above.as_slice(), ["Aggregate", ..] | ["Subquery Scan", "Aggregate", ..])
-                    && above.len() <= 2;
+                    && above.len() <= 2
+                    && needs_no_order(planned);
             let end = if is_useless { ", and nothing above needs that order" } else { "" };
             let remedy = if is_useless {
                 "leave out the ORDER BY, which is inside of the view or subquery, or count the table itself"

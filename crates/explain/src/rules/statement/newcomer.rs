@@ -1,0 +1,28 @@
+//! SES-01: which program opens a connection for each of its requests, by the statements that run as often as connections are opened. Sessions that live for
+//! milliseconds are seen by few samples; the server counts their statements all the same.
+
+use crate::case::Case;
+use crate::rules::costly::plain;
+use record::event;
+use std::collections::BTreeSet;
+
+/// Executions of a statement for each connection that is opened.
+const PER_CONNECTION_MIN: f64 = 0.85;
+const PER_CONNECTION_MAX: f64 = 1.15;
+/// Characters of a name.
+const NAME_CHARS: usize = 63;
+
+/// The role whose statements run once for each connection, in words, if it is the only one.
+pub(super) fn role(case: &Case, node: &str, opened_per_s: f64) -> Option<String> {
+    let is_once = |calls: f64| {
+        (PER_CONNECTION_MIN..=PER_CONNECTION_MAX).contains(&(calls / opened_per_s.max(f64::MIN_POSITIVE)))
+    };
+    let once =
+        case.at("statement", node).filter(|statement| statement.lines.rate("calls").is_some_and(is_once));
+    let ids: BTreeSet<String> = once.map(|statement| statement.lines.word("query_id").to_string()).collect();
+    let texts = case.events_of(event::QUERY).filter(|text| ids.contains(Case::word_of(text, "query_id")));
+    let roles: BTreeSet<&str> =
+        texts.map(|text| Case::word_of(text, "user")).filter(|role| !role.is_empty()).collect();
+    let role = roles.first().filter(|_| roles.len() == 1)?;
+    Some(format!(", as often as role {} runs a statement of its own", plain(role, NAME_CHARS)))
+}
