@@ -185,3 +185,31 @@ fn the_role_that_connects_for_each_request_is_named() {
     let claim = of(&scene.explain(), "SES-01").claim.clone();
     assert!(claim.contains("as often as role php_app runs a statement"), "{claim}");
 }
+
+/// A page of one tenant's invoices, with so many rows read by an index for each execution.
+fn newest(index_rows: u64) -> Findings {
+    let mut scene = Scene::healthy();
+    let text = "select id, total from invoice where tenant = $1 order by id desc limit $2";
+    let figures = json!({"calls": 100, "rows": 2_000, "shared_hit": 450_000});
+    statement(&mut scene, text, figures, json!({"cost_total": 9_000.0}));
+    node(&mut scene, 1, 0, "Limit", json!({}));
+    node(&mut scene, 2, 1, "Sort", json!({"condition": "invoice.id DESC", "rows_planned": 3_741.0}));
+    let step = json!({"relation": "public.invoice", "alias": "invoice", "condition": "(invoice.tenant = $1)", "rows_planned": 3_741.0});
+    node(&mut scene, 3, 2, "Index Scan", step);
+    let table = json!({"node": "n1", "database": "db", "relation": "public.invoice"});
+    let counted = json!({"seq_scans": 0, "seq_rows": 0, "index_scans": 600, "index_rows": index_rows * 600, "live_rows": 1_500_000,
+        "planned_rows": 1_500_000, "changed_since_analyze": 0, "analyzes_total": 1, "blocks_hit": 2_700_000, "blocks_read": 0});
+    scene.set("table", table, counted);
+    scene.explain()
+}
+
+#[test]
+fn a_walk_that_the_plan_does_not_show_is_not_called_a_sort() {
+    let claim = of(&newest(330_000), "PLAN-27").claim.clone();
+    assert!(
+        claim.contains("walks an index in the order of invoice.id DESC") && !claim.contains("and sorts them"),
+        "{claim}"
+    );
+    let claim = of(&newest(3_700), "PLAN-27").claim.clone();
+    assert!(claim.contains("and sorts them"), "{claim}");
+}

@@ -57,11 +57,13 @@ struct Reason {
     index: Option<String>,
 }
 
+/// Rows that an execution reads, against those that its plan expects, from which on it is another plan.
+const FAR_MORE: f64 = 10.0;
 /// Characters of an expression in a claim.
 const EXPRESSION_CHARS: usize = 120;
 
 /// Why a statement with ORDER BY and LIMIT reads so much, by its plan: it sorts all that fits, or walks an index in its order.
-fn reason(planned: &plan::Planned<'_>, walked: Option<&Thing<'_>>) -> Option<Reason> {
+fn reason(planned: &plan::Planned<'_>, walked: Option<&Thing<'_>>, for_each: Option<f64>) -> Option<Reason> {
     if let Some(node) = walked.filter(|node| node.lines.word("filter").is_empty()) {
         let mut filters =
             planned.nodes.iter().flat_map(|node| ["filter", "condition"].map(|field| node.lines.word(field)));
@@ -100,11 +102,25 @@ fn reason(planned: &plan::Planned<'_>, walked: Option<&Thing<'_>>) -> Option<Rea
     let all: Vec<&str> =
         [condition.as_str(), scan.lines.word("filter")].into_iter().filter(|text| !text.is_empty()).collect();
     let computed = if keys.contains('(') { ", which is computed for each of them," } else { "" };
-    let words = format!(
-        "it fetches all rows of {relation} that fit {} and sorts them by {}{computed} for the first few",
-        plain(&all.join(" and "), EXPRESSION_CHARS),
-        plain(keys, EXPRESSION_CHARS)
-    );
+    let expected = plan::number(scan, "rows_planned");
+    let read = for_each.map_or(0.0, |each| each * planned.statement.rows.unwrap_or(0.0));
+    // The plan is for any values: where executions read far more rows than it sorts, they have another one.
+    let words = if read >= expected * FAR_MORE && !condition.is_empty() {
+        format!(
+            "it reads {} rows of {relation} by an index for each execution, where a plan for any values expects {} that fit {}: for the values that are given \
+             they are many more, or the server walks an index in the order of {} and throws away what does not fit",
+            units::short(read),
+            units::short(expected),
+            plain(&all.join(" and "), EXPRESSION_CHARS),
+            plain(keys, EXPRESSION_CHARS)
+        )
+    } else {
+        format!(
+            "it fetches all rows of {relation} that fit {} and sorts them by {}{computed} for the first few",
+            plain(&all.join(" and "), EXPRESSION_CHARS),
+            plain(keys, EXPRESSION_CHARS)
+        )
+    };
     Some(Reason { words, index: index_in_order(relation, scan.lines.word("alias"), &all, keys) })
 }
 
@@ -205,7 +221,7 @@ pub(super) fn walked(case: &Case) -> Answer {
                 continue;
             }
             let node = planned.as_ref().and_then(|planned| walk(planned)).filter(|_| is_shown);
-            let own = planned.as_ref().and_then(|planned| reason(planned, node));
+            let own = planned.as_ref().and_then(|planned| reason(planned, node, by_index));
             let reason = own.or_else(|| planned.as_ref().and_then(|planned| unserved(case, planned)));
             claims.push(of_walk(case, time, statement, (node.map(|node| node.lines), reason), by_index));
         }
