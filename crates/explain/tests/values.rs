@@ -213,3 +213,24 @@ fn a_walk_that_the_plan_does_not_show_is_not_called_a_sort() {
     let claim = of(&newest(3_700), "PLAN-27").claim.clone();
     assert!(claim.contains("and sorts them"), "{claim}");
 }
+
+#[test]
+fn a_consumer_that_takes_nothing_is_not_slow() {
+    let judged = |confirmed: fn(u64) -> f64| {
+        let mut scene = fired("REP-15");
+        let slot = json!({"node": "n1", "slot": "billing_feed"});
+        scene.vary("slot", slot, "confirmed_bytes", confirmed);
+        scene.set(
+            "mount",
+            json!({"host": "h1", "mount": "/pg"}),
+            json!({"used_for": "pgdata, wal", "free_bytes": 49_000_000_000u64}),
+        );
+        let found = scene.explain();
+        (of(&found, "REP-15").claim.clone(), commands(of(&found, "REP-15")))
+    };
+    let (claim, typed) = judged(|_| 7e9);
+    assert!(claim.contains("takes nothing") && !claim.contains("slower"), "{claim}");
+    assert!(typed.contains("max_slot_wal_keep_size = '13GB'"), "{typed}");
+    let (claim, _) = judged(|second| 7e9 + second as f64);
+    assert!(claim.contains("reads slower than changes are made"), "{claim}");
+}

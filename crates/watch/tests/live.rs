@@ -181,6 +181,18 @@ fn slots_standbys_and_tables_without_keys_are_seen() {
             ("forgotten", Some(false), "reserved", "physical")
         );
         assert_eq!(slot.inactive_s.is_some(), major(server) >= 17);
+        // Only consumers of changes confirm what they received.
+        assert_eq!(slot.confirmed_bytes, None);
+        setup.batch_execute("select pg_create_logical_replication_slot('changes', 'test_decoding')").unwrap();
+        let confirmed = watch.until("the position of the consumer", |line| match line {
+            Sampled::Slot(slot) if slot.slot == "changes" => slot.confirmed_bytes,
+            _ => None,
+        });
+        let end = setup
+            .query_one("select pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint", &[])
+            .unwrap()
+            .get::<_, i64>(0);
+        assert!(confirmed > 0 && confirmed <= end as u64, "{confirmed} of {end}");
         let table = |wanted: &str| {
             let mut lines = watch.seen.lines.iter().filter_map(|(_, _, line)| match line {
                 Sampled::Table(table) if table.relation == wanted => Some(table.clone()),

@@ -161,6 +161,20 @@ pub(super) fn free_for_wal(case: &Case, node: &str) -> Option<f64> {
     of("wal").or(of("pgdata"))
 }
 
+/// What limits the WAL that slots keep, by the space that there is: a quarter of what is free and of what they keep already, in whole gigabytes.
+pub(super) fn keep_size_command(case: &Case, node: &str) -> String {
+    const GB: f64 = 1e9;
+    const SHARE: f64 = 0.25;
+    let kept = case.at("slot", node).filter_map(|slot| slot.lines.last("retained_bytes")).fold(0.0, f64::max);
+    let size = free_for_wal(case, node).map(|free| ((free * SHARE + kept) / GB).floor().max(1.0));
+    // Nothing is known of the disk: the value is for whoever types it.
+    let (size, hint) = match size {
+        Some(size) => (format!("{size:.0}GB"), ""),
+        None => ("100GB".to_string(), " -- less than is free on the disk of the WAL"),
+    };
+    format!("ALTER SYSTEM SET max_slot_wal_keep_size = '{size}'; SELECT pg_reload_conf();{hint}")
+}
+
 /// A slot that does not fill the disk today, but has no reader, and keeps more and more; `None` if that is little, or the engine's own.
 fn forgotten(case: &Case, slot: &Thing<'_>, kept: f64) -> Option<Severity> {
     if kept < FORGOTTEN_BYTES_MIN || case.is_own(slot.place, own::SLOTS, slot.name) {
@@ -231,10 +245,7 @@ fn slot_fills(case: &Case) -> Answer {
             .with(if free.is_none() { Some(()) } else { None }, |claim, ()| {
                 claim.lacking("free space of the WAL's disk (monitor its host)")
             })
-            .remedy(
-                text,
-                &[&command, "ALTER SYSTEM SET max_slot_wal_keep_size = '100GB'; SELECT pg_reload_conf();"],
-            ),
+            .remedy(text, &[&command, &keep_size_command(case, slot.place)]),
         );
     }
     Answer::of(claims, || "WAL kept by replication slots, free space".to_string())

@@ -7,6 +7,7 @@ use crate::case::{Case, Lines, Thing};
 use crate::node_time;
 use crate::rule::Need::{Field, Looked, Peers};
 use crate::rule::{Answer, Claim, Rule};
+use crate::rules::replication::keep_size_command;
 use crate::units;
 use crate::waits::{Waits, Who};
 use record::event::{self, Event};
@@ -447,6 +448,23 @@ fn idle(case: &Case) -> Answer {
         ),
     ])
 }
+/// What to do about a consumer that is slow, and about one that does nothing.
+const SLOW_CONSUMER: &str = "make the consumer faster: larger batches, several workers, less work for each change; publish only the tables and operations that it \
+    needs; and set max_slot_wal_keep_size, so that the slot is lost and not the server";
+const HUNG_CONSUMER: &str = "look at the consumer's own process and log: it hangs, is stopped, or waits for what it writes to; restart it, and it goes on where it \
+    was; drop the slot if it is not needed any more; and set max_slot_wal_keep_size, so that the slot is lost and not the server";
+/// For so long a consumer confirms nothing until it is said to stand still: it reports every 10 s if it has nothing else to do (`wal_receiver_status_interval`).
+const STANDS_S: f64 = 5.0;
+
+/// For how long a slot's consumer has confirmed nothing, if that is so from the first look to the last.
+fn stands_still_s(slot: &Thing<'_>) -> Option<f64> {
+    let confirmed = slot.lines.series("confirmed_bytes")?;
+    let window = slot.lines.ticks.window();
+    let seconds = window.to_us.saturating_sub(window.from_us) as f64 / 1e6;
+    let is_still = confirmed.first().is_some() && confirmed.first() == confirmed.last();
+    (is_still && seconds >= STANDS_S).then_some(seconds)
+}
+
 /// REP-15.
 fn outrun(case: &Case) -> Answer {
     let mut claims = vec![];
@@ -466,37 +484,45 @@ fn outrun(case: &Case) -> Answer {
         let Some(((now, growth), slot)) = all.max_by(|left, right| left.0.1.total_cmp(&right.0.1)) else {
             continue;
         };
-        claims.push(
-            Claim::new(
-                Severity::Medium,
-                Level::CoOccurrence,
-                format!(
-                    "{node}: the consumer of logical slot {} reads slower than changes are made: the server keeps {} of WAL for it, {} more each second",
-                    slot.name,
-                    units::bytes(now),
-                    units::bytes(growth)
-                ),
-            )
-            .on_node(node)
-            .during([slot.lines.ticks.window()])
-            .number("retained_bytes", now)
-            .number("growth_bytes_per_s", growth)
-            .because(format!(
-                "in {} of {} looks a walsender waited until its receiver read on (Client:WalSenderWriteData)",
-                units::count(seen.min(looks)),
-                units::count(looks)
-            ))
-            .not("decoding: the walsender has changes to send, and its receiver takes none")
-            .remedy(
-                "make the consumer faster: larger batches, several workers, less work for each change; publish only the tables and operations \
-                    that it needs; and set \
-                 max_slot_wal_keep_size, so that the slot is lost and not the server",
-                &[
-                    "SELECT slot_name, active_pid, pg_size_pretty(pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)) AS behind FROM \
-                        pg_replication_slots;",
-                    "ALTER SYSTEM SET max_slot_wal_keep_size = '100GB'; SELECT pg_reload_conf();",
-                ],
+        let kept = format!(
+            "the server keeps {} of WAL for it, {} more each second",
+            units::bytes(now),
+            units::bytes(growth)
+        );
+        let stands = stands_still_s(&slot);
+        let text = match stands {
+            Some(seconds) => format!(
+                "{node}: the consumer of logical slot {} is connected and takes nothing: it has confirmed nothing new for {}, and {kept}",
+                slot.name,
+                units::seconds(seconds)
             ),
+            None => format!(
+                "{node}: the consumer of logical slot {} reads slower than changes are made: {kept}",
+                slot.name
+            ),
+        };
+        let advice = if stands.is_some() { HUNG_CONSUMER } else { SLOW_CONSUMER };
+        claims.push(
+            Claim::new(Severity::Medium, Level::CoOccurrence, text)
+                .on_node(node)
+                .during([slot.lines.ticks.window()])
+                .number("retained_bytes", now)
+                .number("growth_bytes_per_s", growth)
+                .because(format!(
+                    "in {} of {} looks a walsender waited until its receiver read on (Client:WalSenderWriteData)",
+                    units::count(seen.min(looks)),
+                    units::count(looks)
+                ))
+                .not("decoding: the walsender has changes to send, and its receiver takes none")
+                .remedy(
+                    advice,
+                    &[
+                        "SELECT s.slot_name, r.pid, r.application_name, r.client_addr, r.backend_start, \
+                            pg_size_pretty(pg_wal_lsn_diff(pg_current_wal_lsn(), s.confirmed_flush_lsn)) AS behind FROM pg_replication_slots s \
+                            LEFT JOIN pg_stat_replication r ON r.pid = s.active_pid;",
+                        &keep_size_command(case, node),
+                    ],
+                ),
         );
     }
     Answer::of(claims, || "what slots in use keep, and walsenders that wait for their receivers".to_string())

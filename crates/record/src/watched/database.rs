@@ -353,6 +353,8 @@ line! {
         active: Option<bool>,
         /// WAL kept for it.
         retained_bytes: Option<u64>,
+        /// Of a logical slot, the position up to which its consumer has confirmed what it received, in bytes of WAL since the cluster was made.
+        confirmed_bytes: Option<u64>,
         /// `reserved`, `extended`, `unreserved`, `lost`.
         wal_status: String,
         /// WAL that may still be written before it is lost; absent without a limit.

@@ -199,7 +199,8 @@ fn slots_sql(probe: &Probe, lsn: &str) -> Option<String> {
     let inactive = column(&probe.slots, "inactive_since", "null::timestamptz");
     Some(format!(
         "'slots', (select json_agg(r) from (select s.slot_name slot, s.slot_type kind, s.active, {} wal_status, {} safe_wal_bytes,
-            pg_catalog.pg_wal_lsn_diff({lsn}, s.restart_lsn) retained_bytes, extract(epoch from clock_timestamp() - {inactive}) inactive_s,
+            pg_catalog.pg_wal_lsn_diff({lsn}, s.restart_lsn) retained_bytes,
+            pg_catalog.pg_wal_lsn_diff(s.confirmed_flush_lsn, '0/0') confirmed_bytes, extract(epoch from clock_timestamp() - {inactive}) inactive_s,
             pg_catalog.age(s.xmin) xmin_age, pg_catalog.age(s.catalog_xmin) catalog_xmin_age{spill} from pg_catalog.pg_replication_slots s{join}) r)",
         column(&probe.slots, "wal_status", "null::text"),
         column(&probe.slots, "safe_wal_size", "null::bigint"),
@@ -550,6 +551,7 @@ fn slots(answered: &Answered<'_>, answer: &Value, memory: &mut Memory, batch: &m
                 kind: text(row, "kind"),
                 active: flag(row, "active"),
                 retained_bytes: number(row, "retained_bytes").map(|bytes| bytes.max(0.0) as u64),
+                confirmed_bytes: count(row, "confirmed_bytes"),
                 wal_status: text(row, "wal_status"),
                 safe_wal_bytes: count(row, "safe_wal_bytes"),
                 inactive_s: json::age(row, "inactive_s"),
