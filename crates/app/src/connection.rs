@@ -2,9 +2,9 @@
 
 use crate::context::Context;
 use crate::failure::Failure;
-use connect::ConnSpec;
 use connect::cluster_file::{ClusterFile, ClusterFileError};
 use connect::conninfo::{self, Pinned, Request, Resolved, Sources};
+use connect::{ConnSpec, ConnectError};
 use engines::{Absent, Cluster, ClusterError, Survey};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -154,6 +154,27 @@ impl Address {
         match self.cluster_of_file()? {
             Some(cluster) => Ok(Survey { cluster: cluster.following_primary(), absent: vec![] }),
             None => Ok(Cluster::survey(&self.spec(context)?)?),
+        }
+    }
+
+    /// The same for a verb that can begin without the server: where one is there and takes no session now, it alone, and why.
+    ///
+    /// # Errors
+    /// As [`Address::survey`], for other reasons.
+    pub(crate) fn survey_or_alone(
+        &self,
+        context: &Context,
+    ) -> Result<(Survey, Option<ConnectError>), Failure> {
+        if matches!(self, Address::File(_)) {
+            return Ok((self.survey(context)?, None));
+        }
+        let spec = self.spec(context)?;
+        match Cluster::survey(&spec) {
+            Ok(survey) => Ok((survey, None)),
+            Err(ClusterError::Entry(error)) if error.is_in_trouble() => {
+                Ok((Survey { cluster: Cluster::single(spec), absent: vec![] }, Some(error)))
+            }
+            Err(error) => Err(error.into()),
         }
     }
 

@@ -10,8 +10,8 @@ use crate::skeleton::{NoOutcome, Opening, Outcome, Target};
 use crate::terminal;
 pub use ::watch::Planning;
 use ::watch::{Board, Options, Sampler, collectors, live};
-use connect::ConnSpec;
 use connect::control::{self, Control};
+use connect::{ConnSpec, ConnectError};
 use engines::{Cluster, Survey};
 use record::sample::Sample;
 use record::watched::{Cost, Sampled};
@@ -73,18 +73,28 @@ impl Plan {
     /// Monitors until the time is over or the user stops it.
     ///
     /// # Errors
-    /// When no connection is possible at the start: later it is part of what is seen.
+    /// When no connection is possible at the start: later it is part of what is seen, as it is where a server of this host is there and takes no session.
     pub fn run(self, context: &Context) -> Result<Exit, Failure> {
         self.evidence.check()?;
         self.machines.check()?;
-        let survey = self.address.survey(context)?;
+        let (survey, trouble) = self.address.survey_or_alone(context)?;
         let cluster = &survey.cluster;
         self.machines.check_nodes(&cluster.nodes)?;
-        let (mut control, spec) = first_that_answers(cluster)?;
         let opening = Opening::new("watch", "", self.directory.as_deref());
-        let target = Target { spec, cluster: Some(cluster) };
-        let recording = opening.open(context, target, &mut control)?;
-        drop(control);
+        let first = trouble.map_or_else(|| first_that_answers(cluster), Err);
+        let recording = match first {
+            Ok((mut control, spec)) => {
+                opening.open(context, Target { spec, cluster: Some(cluster) }, &mut control)?
+            }
+            // What the host shows of a server in trouble is worth more than an error.
+            Err(error) if self.is_here && error.is_in_trouble() => {
+                context.terminal.warn(&format!(
+                    "{error}; watch records what this host shows, and the server from its first answer on"
+                ));
+                opening.begin(context)?
+            }
+            Err(error) => return Err(error.into()),
+        };
         opening.in_one_step(recording, |recording, step| self.watch(recording, step, &survey))
     }
 
@@ -187,7 +197,7 @@ fn answers(board: &Board) -> bool {
 ///
 /// # Errors
 /// Those of the first node when none answers.
-fn first_that_answers(cluster: &Cluster) -> Result<(Control, &ConnSpec), Failure> {
+fn first_that_answers(cluster: &Cluster) -> Result<(Control, &ConnSpec), ConnectError> {
     let mut first = None;
     for node in &cluster.nodes {
         match control::connect_shared(&node.spec) {
@@ -195,7 +205,7 @@ fn first_that_answers(cluster: &Cluster) -> Result<(Control, &ConnSpec), Failure
             Err(error) => first = first.or(Some(error)),
         }
     }
-    Err(first.expect("a cluster has a node").into())
+    Err(first.expect("a cluster has a node"))
 }
 
 /// The content of the run directory at the end: nothing is printed that is not in it.

@@ -1,9 +1,10 @@
 //! Commands that would do nothing, or the wrong thing, on this server are not printed: a setting that has the value already, a size that is larger
-//! already, a setting that this release does not have, an index that is there, or one with a parameter in it.
+//! already, a setting that this release does not have, an index that is there, one with a parameter in it, or one that the server would refuse.
 //!
 //! Rules write their remedies for any server; what the recording shows of this one is compared here, once for all of them.
 
 mod index;
+mod wal;
 
 use crate::case::Case;
 use crate::units;
@@ -68,10 +69,11 @@ fn without_no_ops(case: &Case, node: &str, command: &str) -> Option<String> {
         return None;
     }
     let statements: Vec<&str> = sql.split(';').map(str::trim).filter(|sql| !sql.is_empty()).collect();
-    let kept: Vec<&str> = statements.iter().copied().filter(|sql| changes(case, node, sql)).collect();
-    match kept.len() == statements.len() {
+    let fitted = statements.iter().filter_map(|sql| wal::fitted(case, node, &statements, sql));
+    let kept: Vec<String> = fitted.filter(|sql| changes(case, node, sql)).collect();
+    match kept == statements {
         true => Some(command.to_owned()),
-        false if kept.iter().all(|sql| *sql == RELOAD) => None,
+        false if kept.iter().all(|sql| sql == RELOAD) => None,
         false => Some(format!("{};{comment}", kept.join("; "))),
     }
 }

@@ -13,6 +13,7 @@ mod intervention;
 mod manual;
 mod pasted;
 mod rules;
+mod sized;
 mod standbys;
 mod told;
 mod values;

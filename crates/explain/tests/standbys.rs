@@ -115,3 +115,37 @@ fn a_level_that_is_set_is_not_proposed() {
     assert_eq!(typed("remote_write"), "");
     assert!(typed("on").contains("'remote_write'"));
 }
+
+/// Lags in microseconds: until it has written the WAL, flushed and replayed it.
+fn late(scene: &mut Scene, (write, flush, replay): (u64, u64, u64)) {
+    let lags = json!({"state": "streaming", "sync_state": "sync", "write_lag_us": write, "flush_lag_us": flush, "replay_lag_us": replay,
+        "flush_lag_bytes": 500, "replay_lag_bytes": 500});
+    scene.set("replication", json!({"node": "n1", "standby": "s1"}), lags);
+}
+
+#[test]
+fn the_remedy_is_for_the_stage_that_takes_the_time() {
+    let of_lags = |mode: &str, lags: (u64, u64, u64)| {
+        let mut scene = Scene::healthy();
+        commits(&mut scene, mode);
+        late(&mut scene, lags);
+        advice(&scene.explain())
+    };
+    let (evidence, text, typed) = of_lags("on", (40_000, 40_300, 40_500));
+    assert!(evidence.contains("most of the delay is the network"), "{evidence}");
+    assert!(
+        !typed.contains("remote_write") && text.contains("shorten the way"),
+        "a flush is nothing of it: {text} {typed}"
+    );
+    assert!(!text.contains("disk"), "{text}");
+    let (_, text, typed) = of_lags("on", (500, 9_000, 9_100));
+    assert!(typed.contains("'remote_write'") && text.contains("94 % of the delay"), "{text} {typed}");
+    assert!(text.contains("faster disk for its WAL") && !text.contains("shorten the way"), "{text}");
+    let (_, text, typed) = of_lags("remote_apply", (500, 700, 90_000));
+    assert!(
+        typed.contains("synchronous_commit = 'on'") && text.contains("what its replay waits for"),
+        "{text} {typed}"
+    );
+    let (_, text, typed) = of_lags("remote_apply", (30_000, 30_100, 30_400));
+    assert!(!typed.contains("synchronous_commit") && text.contains("shorten the way"), "{text} {typed}");
+}

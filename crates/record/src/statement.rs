@@ -7,15 +7,19 @@
 
 mod columns;
 mod conjunct;
+mod index;
 mod inner;
 mod interval;
 mod mask;
 mod shape;
 mod walk;
 
-pub use columns::{as_name, index_columns, index_command, is_name, quoted, schema_of, statistics_command};
+pub use columns::{
+    as_name, index_columns, index_command, is_name, narrowing, quoted, schema_of, statistics_command,
+};
 pub use conjunct::{Conjunct, Form};
-pub use inner::inner;
+pub use index::{Call, Index, index};
+pub use inner::{commands, inner};
 pub use interval::Interval;
 pub use mask::{mask, parameterized};
 pub use shape::Shape;

@@ -74,7 +74,7 @@ pub use database::{
 pub use machine::{
     Backend, Cgroup, Core, Disk, Fact, Hardware, Host, Missing, Mount, Net, Program, Schedule, Watching,
 };
-pub use plans::{Plan, PlanIndex, PlanNode, WhatIf};
+pub use plans::{Plan, PlanFunction, PlanIndex, PlanNode, PlanTable, WhatIf};
 pub use relations::{Function, Io, Statement, StatementRest, Table};
 
 /// `wait_type` and `wait_event` of an active session that waits for nothing: it is on a CPU or waits for one.
@@ -253,6 +253,8 @@ sampled! {
     PlanNode,
     /// An index of a table in a plan.
     PlanIndex,
+    PlanTable,
+    PlanFunction,
     /// A change that was tried by EXPLAIN.
     WhatIf,
     /// A row of pg_stat_io.
@@ -323,6 +325,8 @@ impl Sampled {
             Sampled::Plan(line) => &line.node,
             Sampled::PlanNode(line) => &line.node,
             Sampled::PlanIndex(line) => &line.node,
+            Sampled::PlanTable(line) => &line.node,
+            Sampled::PlanFunction(line) => &line.node,
             Sampled::WhatIf(line) => &line.node,
             Sampled::Io(line) => &line.node,
             Sampled::ClockOffset(line) => &line.node,

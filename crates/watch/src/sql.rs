@@ -41,7 +41,7 @@ use counters::Counters;
 use parts::{PARTS, Part, Turn};
 use probe::Probe;
 use record::event;
-use session::{Failed, Session};
+use session::{CONNECT_TIMEOUT, Failed, Session};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,6 +50,8 @@ use std::time::Duration;
 pub(crate) const RETRY_FIRST: Duration = Duration::from_secs(1);
 /// Attempts are never further apart.
 pub(crate) const RETRY_MAX: Duration = Duration::from_secs(3);
+/// So many times the pause after the last attempt a connection may take.
+const CONNECT_WAITS: u32 = 3;
 /// How much more rarely a part is queried that the server refused for good.
 const REFUSED_FACTOR: u64 = 10;
 /// Samples one node.
@@ -165,7 +167,10 @@ impl Node {
             return false;
         }
         self.find_main();
-        match Up::open(&self.spec) {
+        // A server that was too slow for the first attempt gets more time at each one that follows.
+        let mut spec = self.spec.clone();
+        spec.connect_timeout.get_or_insert(CONNECT_TIMEOUT.max(wait * CONNECT_WAITS));
+        match Up::open(&spec) {
             Ok(up) => {
                 self.link = Link::Up(Box::new(up));
                 self.found_as = None;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -309,6 +310,21 @@ impl ConnectError {
             _ => self.sqlstate().is_some_and(|code| {
                 code.starts_with("53") || code.starts_with("57P0") || code.starts_with("08")
             }),
+        }
+    }
+
+    /// Whether there is a server that takes no session now and may do so later: it is full or starts up, or it is on this host and does not answer.
+    pub fn is_in_trouble(&self) -> bool {
+        let here = |host: &HostSpec| match (&host.host, host.address) {
+            (Host::Unix(_), _) => true,
+            (_, Some(address)) => address.is_loopback(),
+            (Host::Tcp(name), None) => {
+                name == "localhost" || name.parse().is_ok_and(|address: IpAddr| address.is_loopback())
+            }
+        };
+        match self.attempts.last() {
+            Some(Attempt { host, cause: Cause::Timeout(_) | Cause::Silent(_), .. }) => here(host),
+            _ => self.sqlstate().is_some_and(|code| code.starts_with("53") || code.starts_with("57P0")),
         }
     }
 

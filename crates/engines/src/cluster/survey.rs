@@ -61,9 +61,11 @@ const ATTEMPTS: usize = 5;
 const PAUSE: Duration = Duration::from_millis(200);
 
 pub(super) fn survey(entry: &ConnSpec) -> Result<Survey, ClusterError> {
+    // A server in trouble is looked at most: the entry has the time of any connection, and the wait for it is reported. Other nodes are only probed.
+    let mut control = control::connect_shared(&entry.clone().without_jit())?;
+    let patience = entry.connect_timeout;
     let mut entry = entry.clone();
     entry.connect_timeout.get_or_insert(PROBE_TIMEOUT);
-    let mut control = control::connect_shared(&entry.clone().without_jit())?;
     let at = control.host_index();
     let mut absent = vec![];
     // From here on every node is queried separately.
@@ -103,6 +105,10 @@ pub(super) fn survey(entry: &ConnSpec) -> Result<Survey, ClusterError> {
         let role = if is_standby(known.first()) { Role::Standby } else { Role::Primary };
         let name = survey.free_name(role.name(), &survey.cluster.nodes[0].spec);
         (survey.cluster.nodes[0].role, survey.cluster.nodes[0].name) = (role, name);
+    }
+    let place = &entry.hosts[at..=at];
+    for node in survey.cluster.nodes.iter_mut().filter(|node| node.spec.hosts == place) {
+        node.spec.connect_timeout = patience;
     }
     Ok(survey)
 }

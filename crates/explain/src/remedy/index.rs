@@ -1,5 +1,7 @@
 //! Indexes that remedies create: one that is there already is not created again, and what still has a parameter in it is no command.
 
+mod refused;
+
 use crate::case::{Case, Thing};
 
 /// What begins a command that creates an index.
@@ -104,7 +106,11 @@ pub(super) fn checked(case: &Case, node: &str, command: &str) -> Option<String> 
             "-- not to be typed as it is: put the constant of the application in the place of {parameter}: {sql}{more}"
         ));
     }
-    let wanted = Made::of(sql.trim_end().trim_end_matches(';'))?;
+    let sql = sql.trim_end();
+    if let Some(why) = refused::why(case, node, sql) {
+        return Some(format!("-- PostgreSQL refuses this index: {why}: {sql}"));
+    }
+    let wanted = Made::of(sql.trim_end_matches(';'))?;
     let is_it = |index: &Thing<'_>| {
         index.lines.flag("valid") == Some(true)
             && Made::of(index.lines.word("definition")).is_some_and(|there| wanted.is_done_by(&there))

@@ -96,7 +96,7 @@ pub(super) fn is_name_of(named: &TableName, relation: &str) -> bool {
 }
 
 /// Schema and name of a relation as they are, from the form in which the server quotes them.
-pub(super) fn parts_of(relation: &str) -> (String, String) {
+pub(crate) fn parts_of(relation: &str) -> (String, String) {
     let mut is_quoted = false;
     let dot = relation.char_indices().find(|(_, c)| {
         is_quoted ^= *c == '"';

@@ -161,9 +161,11 @@ const KNOWN: [Known; 20] = [
     Known {
         sqlstate: "53200",
         words: &["out of shared memory"],
-        what: "statements fail, because the table of locks is full: they lock more tables, partitions and indexes than max_locks_per_transaction provides for",
+        what: "statements fail, because the shared lock table is full: they lock more tables, partitions and indexes than max_locks_per_transaction \
+            provides for",
         setting: "max_locks_per_transaction",
-        text: "raise max_locks_per_transaction (a restart; the table holds that many for each of max_connections), or touch fewer partitions in one \
+        text: "raise max_locks_per_transaction (a restart; the lock table has room for that many locks for each of max_connections), or touch fewer \
+            partitions in one \
             transaction",
     },
     Known {

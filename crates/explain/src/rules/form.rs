@@ -544,13 +544,14 @@ fn distinct(seen: &Seen<'_>) -> Option<Found> {
     let is_simple = seen.tables == 1 && !seen.is_filtered && !seen.shape.counts_rows;
     let is_plain = counted.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     let hashed = format!(
-        "SELECT count(*) FROM (SELECT DISTINCT {counted} FROM {relation}) d; -- the same by a hash table, in parallel if it pays"
+        "SELECT count({counted}) FROM (SELECT DISTINCT {counted} FROM {relation}) d; -- the same (NULL is not counted) by a hash table, in parallel if it pays"
     );
     let commands = match is_simple && is_plain {
         true => vec![hashed],
         false => vec![explain_it(seen.case, &seen.time.node, seen.statement)],
     };
-    let remedy = "count the rows of a subquery with DISTINCT, which can be hashed; keep the numbers of closed days in a table, and count the present \
+    let remedy = "count the values of a subquery with DISTINCT, which can be hashed (count(column), as count(*) would count \
+        NULL, too); keep the numbers of closed days in a table, and count the present \
         day alone; or estimate \
         them (extension hll)";
     let mut found = seen.found(text, remedy, commands);

@@ -9,6 +9,8 @@ use crate::rule::{Answer, Claim, Rule};
 use crate::units;
 use record::escape::one_line;
 use record::finding::{Level, NodeTime, Severity, StatementTime};
+use record::statement;
+use record::watched::FUNCTION_TEXT;
 
 pub(super) const RULES: &[Rule] = &[Rule {
     id: "PLAN-41",
@@ -124,6 +126,21 @@ pub(super) fn inner<'a>(case: &Case, time: &'a NodeTime, outer: &StatementTime) 
     time.statements.iter().filter(is_inside).max_by(|left, right| left.share.total_cmp(&right.share))
 }
 
+/// The commands in the recorded text of a function that work on whole tables and have no plan, such as REFRESH MATERIALIZED VIEW.
+pub(super) fn commands_of(case: &Case, node: &str, function: &str) -> Vec<String> {
+    let mut texts = case.facts(FUNCTION_TEXT).filter(|fact| fact.node == node && fact.name == function);
+    texts.next().map(|fact| statement::commands(&fact.value)).unwrap_or_default()
+}
+
+/// What to do about a materialized view that is computed anew again and again.
+pub(super) const REFRESH_APART: &str = "refresh the materialized view from a job of its own (every minute, CONCURRENTLY, which needs a unique index), and not \
+    with each write: each refresh computes all of it; or keep the sums in a table that the trigger changes by the rows that are written";
+
+/// Whether one of these commands is such.
+pub(super) fn refreshes(commands: &[String]) -> bool {
+    commands.iter().any(|command| lowered(command).starts_with("refresh materialized view"))
+}
+
 /// Triggers of a table with the functions that they call, as they are recorded: `trigger(function)`.
 pub(super) fn triggers_of<'a>(table: &Thing<'a>) -> Vec<(&'a str, &'a str)> {
     let written = table.lines.word("trigger_functions");
@@ -173,11 +190,17 @@ fn judge(case: &Case) -> Answer {
     Answer::of(claims, || "statements that call a function, and what runs inside of them".to_string())
 }
 
+const AT_ONCE: &str = "replace the loop by one statement for all of its rows; a block with EXCEPTION inside of a loop also makes a subtransaction for each \
+    row. The command shows the function";
+const LOOK_INSIDE: &str = "look at what the function does: the statements inside of it can be improved as others are. The first command shows it";
+
 fn claim(case: &Case, time: &NodeTime, outer: &StatementTime, function: &str) -> Claim {
     let inner = inner(case, time, outer);
     let times = inner.and_then(|inner| Some(inner.calls_per_s? / outer.calls_per_s?.max(f64::MIN_POSITIVE)));
     let is_loop = inner.is_some_and(|inner| inner.share >= outer.share * INNER_SHARE_MOST)
         && times.is_some_and(|times| times >= TIMES_MIN);
+    let commands = commands_of(case, &time.node, function);
+    let is_refresh = inner.is_none() && refreshes(&commands);
     let what = match (inner, times) {
         (Some(inner), Some(times)) if is_loop => format!(
             ", which works row by row: for each call it runs {} times {}",
@@ -188,13 +211,14 @@ fn claim(case: &Case, time: &NodeTime, outer: &StatementTime, function: &str) ->
         _ if !outer.outer.is_empty() => {
             format!(", by the plans of its statements most of it in {}", plain(&outer.text, CLAIMED_CHARS))
         }
+        _ if !commands.is_empty() => format!(", which runs {}", plain(&commands.join(", "), CLAIMED_CHARS)),
         _ => ": which statement inside of it takes the time is not counted".to_string(),
     };
     let own = counted(case, time, function);
     let to_count = to_count_it(case, &time.node);
     let source =
         format!("SELECT oid::regprocedure, prosrc FROM pg_proc WHERE proname = {};", literal(function));
-    let commands: Vec<&str> = std::iter::once(source.as_str())
+    let typed: Vec<&str> = std::iter::once(source.as_str())
         .chain(to_count.iter().copied().filter(|_| inner.is_none()))
         .collect();
     Claim::new(
@@ -234,13 +258,11 @@ fn claim(case: &Case, time: &NodeTime, outer: &StatementTime, function: &str) ->
     })
     .remedy(
         match is_loop {
-            true => {
-                "replace the loop by one statement for all of its rows; a block with EXCEPTION inside of a loop also makes a subtransaction for each row. The \
-                 command shows the function"
-            }
-            false => "look at what the function does: the statements inside of it can be improved as others are. The first command shows it",
+            _ if is_refresh => REFRESH_APART,
+            true => AT_ONCE,
+            false => LOOK_INSIDE,
         },
-        &commands,
+        &typed,
     )
 }
 

@@ -16,7 +16,7 @@ use record::finding::{Level, NodeTime, Severity, StatementTime};
 use record::watched::EVENT_TRIGGER;
 use std::collections::BTreeSet;
 
-pub(super) use due::Due;
+pub(super) use due::{Due, parameter};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {

@@ -6,6 +6,7 @@ mod aside;
 mod computed;
 mod declared;
 mod each;
+mod first;
 mod fit;
 mod hidden;
 mod index;
@@ -36,9 +37,11 @@ use record::finding::{Level, NodeTime, Severity, StatementTime};
 use record::statement;
 
 pub(super) use aside::is_explained;
+pub(super) use first::is_explained as is_sorted_for_few;
 pub(super) use hidden::{does_more, is_for_workers};
 pub(super) use index::{BYTES_PER_ENTRY, Proposal, is_of, proposal, with_proposal};
 pub(super) use pattern::{Advice, of_text as pattern_of_text};
+pub(super) use spill::work_mem_of;
 pub(super) use tree::{below, inputs, number};
 pub(super) use unserved::{Reason, reason as why_unserved};
 pub(super) use unusable::{is_obstructed, pattern_of};
@@ -50,7 +53,7 @@ const NEEDS: &[Need] = &[Field("plan", "cost_total"), Field("server", "sessions_
 const USE_PLANS: &[&str] = &["https://www.postgresql.org/docs/current/using-explain.html"];
 
 /// The rules about plans, by their modules.
-pub(super) const ALL: [&[Rule]; 10] = [
+pub(super) const ALL: [&[Rule]; 11] = [
     RULES,
     declared::RULES,
     narrow::RULES,
@@ -58,6 +61,7 @@ pub(super) const ALL: [&[Rule]; 10] = [
     surplus::RULES,
     fit::RULES,
     each::RULES,
+    first::RULES,
     skip::RULES,
     anew::RULES,
     unserved::RULES,
@@ -413,6 +417,7 @@ fn misestimate(case: &Case) -> Answer {
         let Some((expected, counted)) = wrong_rows(&planned).filter(|_| !is_other) else { continue };
         let commands = statistics(&planned);
         let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
+        let is_guess = wanted::is_guess(&planned);
         let text = format!(
             "a statement that takes {} of the session time is planned for {} rows and returns {}",
             planned.share(),
@@ -424,6 +429,8 @@ fn misestimate(case: &Case) -> Answer {
                 .claim(case, Level::CoOccurrence, Severity::Medium, text)
                 .number("rows_planned", expected)
                 .number("rows_per_call", counted)
+                .at_most(if is_guess { Severity::Low } else { Severity::High })
+                .with(is_guess.then_some(wanted::GUESSED), Claim::because)
                 .because(planned.file())
                 .lacking("the node where the estimate goes wrong: EXPLAIN (ANALYZE) with real values shows it; the plan is one for unknown values (generic)")
                 .remedy(

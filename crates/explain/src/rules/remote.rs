@@ -323,7 +323,8 @@ fn slow(case: &Case, planned: &Planned<'_>, scan: &Thing<'_>, waits: f64) -> Opt
         scan.lines.word("relation"),
         plain(&columns.join(", "), CONDITION_CHARS)
     );
-    let mut commands = vec![match statement::plannable(remote) {
+    let sent = with_condition(remote, scan.lines.word("filter"), scan.lines.word("alias"));
+    let mut commands = vec![match statement::plannable(&sent) {
         Ok(text) => format!("EXPLAIN (GENERIC_PLAN) {text}; -- as the application's role on that server, PostgreSQL 16; before it with values for $1"),
         Err(_) => "SELECT srvname, srvoptions FROM pg_foreign_server; -- then, on that server, EXPLAIN of what is sent, as the evidence has it".to_string(),
     }];
@@ -332,7 +333,7 @@ fn slow(case: &Case, planned: &Planned<'_>, scan: &Thing<'_>, waits: f64) -> Opt
     let claim = planned
         .claim(case, Level::CoOccurrence, severity(planned.statement.share), text)
         .number("waits_share", waits)
-        .because(format!("what is sent: {}", plain(remote, REMOTE_CHARS)))
+        .because(format!("what is sent: {}", plain(&sent, REMOTE_CHARS)))
         .because(format!("an execution takes {}: {}", units::us(mean_ms * 1000.0), in_a_line(planned.statement)))
         .because(planned.file())
         .with(here, |claim, (database, blocks)| {
@@ -355,6 +356,16 @@ fn slow(case: &Case, planned: &Planned<'_>, scan: &Thing<'_>, waits: f64) -> Opt
     Some(claim)
 }
 
+/// What is sent with the condition that a plan for unknown values checks here, and that is sent as well once its values are known.
+fn with_condition(remote: &str, filter: &str, alias: &str) -> String {
+    if filter.is_empty() {
+        return remote.to_string();
+    }
+    let own = if alias.is_empty() { filter.to_string() } else { filter.replace(&format!("{alias}."), "") };
+    let has_where = statement::parse(remote).is_ok_and(|parsed| parsed.is_filtered);
+    format!("{remote} {} {own}", if has_where { "AND" } else { "WHERE" })
+}
+
 /// A column that is compared, and what is computed from it.
 fn in_words(condition: &Condition) -> String {
     match &condition.inside {
@@ -366,6 +377,16 @@ fn in_words(condition: &Condition) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_sent_later_is_planned_with_its_condition() {
+        let sent = with_condition("SELECT id, name FROM public.c", "(c.phone = ($1 || $2))", "c");
+        assert_eq!(sent, "SELECT id, name FROM public.c WHERE (phone = ($1 || $2))");
+        assert!(statement::plannable(&sent).is_ok());
+        let more = with_condition("SELECT id FROM public.c WHERE ((a = 1))", "(c.b = $1)", "c");
+        assert_eq!(more, "SELECT id FROM public.c WHERE ((a = 1)) AND (b = $1)");
+        assert_eq!(with_condition("SELECT 1", "", "c"), "SELECT 1");
+    }
 
     #[test]
     fn calls_of_a_condition_have_their_arguments() {

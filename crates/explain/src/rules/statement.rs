@@ -80,7 +80,8 @@ pub(super) const RULES: &[Rule] = &[
         needs: &[Facts("setting"), Any(&[Field("statement", "calls"), Field("server", "xact_commit")])],
         limits: "log_statement = all, log_duration = on, debug_print_... or log_..._stats = on, log_min_duration_statement = 0, \
             auto_explain.log_min_duration = 0 or pgaudit.log = all, with \
-            100 statements a second; high from 3,000 on, and from 1,000 on with plans that are timed, trees or statistics (ours)",
+            100 statements a second; high from 3,000 on, and from 1,000 on with plans that are timed, trees or statistics; from 1 on where 30 % of the session \
+            time is on no CPU and in no wait that PostgreSQL names (ours)",
         judge: logged,
         links: &[
             "https://www.postgresql.org/docs/current/runtime-config-logging.html#RUNTIME-CONFIG-LOGGING-WHEN",
@@ -139,6 +140,10 @@ const LOGS_ALL: [(&str, &str); 17] = [
 const ZERO_TIMES: [&str; 2] = ["0ms", "0s"];
 /// Statements a second from which on it is worth a word.
 const LOGGED_PER_S_MIN: f64 = 100.0;
+/// The same where sessions are blocked, so that they send few.
+const LOGGED_PER_S_BLOCKED: f64 = 1.0;
+/// The share of the session time without an account, from which on sessions are blocked.
+const BLOCKED_SHARE_MIN: f64 = 0.3;
 /// Likewise, from where on it is no longer low.
 const LOGGED_PER_S_MEDIUM: f64 = 1_000.0;
 /// The same where it is most of what a server does.
@@ -343,6 +348,24 @@ fn less_logged(name: &str) -> Vec<&'static str> {
     }
 }
 
+/// The share of the session time that is on no CPU, in no queue for one, and in no wait that PostgreSQL names, where it is so much that sessions are blocked.
+fn blocked(case: &Case, node: &str) -> Option<f64> {
+    let time = node_time::all(case).iter().find(|time| time.node == node && !time.is_idle())?;
+    Some(node_time::share_of_part(time, node_time::UNACCOUNTED)).filter(|share| *share >= BLOCKED_SHARE_MIN)
+}
+
+/// That they may be blocked by the log, as the end of a claim.
+fn in_pipe(share: f64) -> String {
+    format!(
+        ", and {} of the session time is on no CPU and in no wait that PostgreSQL names, as of sessions that are blocked until their lines are taken",
+        units::percent(share)
+    )
+}
+
+const BLOCKED: &str = "all sessions write into one pipe; where the logging collector, journald or the runtime of a container reads it slowly (a busy CPU, a \
+    slow \
+    disk of the log), each session waits in the kernel (wchan pipe_write), and no view shows it";
+
 fn logged(case: &Case) -> Answer {
     let mut claims = vec![];
     for server in case.things("server") {
@@ -353,28 +376,32 @@ fn logged(case: &Case) -> Answer {
         let is_local = !case.applies(server.place);
         let transactions = server.lines.rate("xact_commit").filter(|_| is_local).unwrap_or(0.0);
         let per_s = counted.max(transactions);
-        if per_s < LOGGED_PER_S_MIN {
+        let blocked = blocked(case, server.place);
+        if per_s < if blocked.is_some() { LOGGED_PER_S_BLOCKED } else { LOGGED_PER_S_MIN } {
             continue;
         }
         let reset = owner.map(|owner| reset_command(owner, name)).unwrap_or_default();
         claims.push(
             Claim::new(
                 match per_s {
+                    _ if let Some(share) = blocked => severity(share),
                     many if many >= high_from(case, server.place, name) => Severity::High,
                     many if many >= LOGGED_PER_S_MEDIUM => Severity::Medium,
                     _ => Severity::Low,
                 },
                 Level::CoOccurrence,
                 format!(
-                    "{}: each of {} statements a second{} is written to the server's log ({name} = {value})",
+                    "{}: each of {} statements a second{} is written to the server's log ({name} = {value}){}",
                     server.place,
                     units::short(per_s),
-                    owner.map(|owner| format!(" that is of {owner}")).unwrap_or_default()
+                    owner.map(|owner| format!(" that is of {owner}")).unwrap_or_default(),
+                    blocked.map(in_pipe).unwrap_or_default()
                 ),
             )
             .on_node(server.place)
             .during([server.lines.ticks.window()])
             .number("statements_per_s", per_s)
+            .with(blocked, |claim, share| claim.number("share", share).because(BLOCKED))
             .because(format!("{name} is {value}{}: every session formats its statements, \
                 and all of them write to one pipe or file", owner.map(|owner| format!(" for {owner}")).unwrap_or_default()))
             .lacking("the time that it takes: PostgreSQL has no wait event for it, so it is in the time on a CPU and in the rest")

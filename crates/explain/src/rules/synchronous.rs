@@ -130,22 +130,97 @@ fn without_standby(case: &Case, node: &str) -> (String, Vec<String>) {
 fn with_standbys(case: &Case, node: &str, mode: &str) -> (String, Vec<String>) {
     let waited_for = decisive(case, node, mode);
     let is_still = |mode: &str| waited_for.iter().any(|standby| stood_still(case, standby, mode).is_long());
-    // A weaker level gains nothing where its own position stands still, too.
-    let weaker = weaker_commit(mode).filter(|(level, _)| !is_still(level));
+    // A weaker level gains nothing where its own position stands still, too, or where the stage that it leaves out takes little of the delay.
+    let weaker = weaker_commit(mode)
+        .filter(|(level, _)| !is_still(level))
+        .map(|way| (way, spared(&waited_for, mode, way.0)))
+        .filter(|(_, spared)| is_still(mode) || spared.is_none_or(|share| share >= SPARED_MIN));
     let any = any_of(case, node, 2);
     let mut ways = vec![];
-    if let Some((level, _)) = weaker {
-        ways.push(format!("use a weaker synchronous_commit ({level} instead of {mode})"));
+    if let Some(((level, _), spared)) = weaker {
+        let gain = spared.map_or(String::new(), |share| {
+            format!(", which leaves out {} of the delay", units::percent(share))
+        });
+        ways.push(format!("use a weaker synchronous_commit ({level} instead of {mode}{gain})"));
     }
     if any.is_some() {
         ways.push("wait for any one of several standbys".to_string());
     }
-    ways.push(match is_still(mode) {
-        true => "look on the standby at what stops it".to_string(),
-        false => "give the standbys a faster way and a faster disk for the WAL".to_string(),
+    let slowest = waited_for.iter().filter_map(|standby| longest(standby, mode));
+    let slowest = slowest.max_by(|left, right| left.1.total_cmp(&right.1));
+    ways.push(match (is_still(mode), slowest) {
+        (true, _) => "look on the standby at what stops it".to_string(),
+        (false, Some((stage, _))) => stage.remedy().to_string(),
+        (false, None) => "give the standbys a faster way and a faster disk for the WAL".to_string(),
     });
-    let commands = any.into_iter().chain(weaker.map(|(_, command)| command.to_string())).collect();
+    let commands = any.into_iter().chain(weaker.map(|((_, command), _)| command.to_string())).collect();
     (ways.join(", or "), commands)
+}
+
+/// The part of the delay from which on a level that leaves it out is worth what it gives up.
+const SPARED_MIN: f64 = 0.25;
+
+/// The share of the delay of commits that another level would leave out, by the lags of the standbys that they wait for; `None` where these are not known.
+fn spared(standbys: &[Thing<'_>], mode: &str, weaker: &str) -> Option<f64> {
+    let longest = |field: &str| {
+        let lags = standbys.iter().filter_map(|standby| standby.lines.mean(field));
+        lags.max_by(f64::total_cmp)
+    };
+    let (now, then) = (longest(position(mode).1)?, longest(position(weaker).1)?);
+    (now > 0.0).then(|| (1.0 - then / now).max(0.0))
+}
+
+/// Where the WAL of a commit is on its way to the confirmation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    Sending,
+    Flushing,
+    Replaying,
+}
+
+impl Stage {
+    fn words(self) -> &'static str {
+        match self {
+            Stage::Sending => "the network and writing there",
+            Stage::Flushing => "flushing there",
+            Stage::Replaying => "replaying there",
+        }
+    }
+
+    fn remedy(self) -> &'static str {
+        match self {
+            Stage::Sending => {
+                "shorten the way to the standby: its round trip, lost packets, a network that is full, or a host whose CPUs are busy, so that its walreceiver \
+                 runs late; let fewer and larger transactions commit"
+            }
+            Stage::Flushing => {
+                "give the standby a faster disk for its WAL, or one that replay and its readers do not share"
+            }
+            Stage::Replaying => {
+                "look on the standby at what its replay waits for: a CPU (one process replays), its disk (recovery_prefetch), statements that it \
+                 must not cancel yet"
+            }
+        }
+    }
+}
+
+/// The stages of a standby's delay that commits of a level wait for, with their times.
+fn stages(standby: &Thing<'_>, mode: &str) -> Vec<(Stage, f64)> {
+    let lag = |field: &str| standby.lines.mean(field);
+    let Some(write) = lag("write_lag_us") else { return vec![] };
+    let mut found = vec![(Stage::Sending, write)];
+    if let Some(flush) = lag("flush_lag_us").filter(|_| mode != "remote_write") {
+        found.push((Stage::Flushing, flush - write));
+        if let Some(replay) = lag("replay_lag_us").filter(|_| mode == "remote_apply") {
+            found.push((Stage::Replaying, replay - flush));
+        }
+    }
+    found
+}
+
+/// The longest of them.
+fn longest(standby: &Thing<'_>, mode: &str) -> Option<(Stage, f64)> {
+    stages(standby, mode).into_iter().max_by(|left, right| left.1.total_cmp(&right.1))
 }
 
 /// What lets commits return where no standby is left that could confirm them.
@@ -259,22 +334,17 @@ fn with_delay(claim: Claim, case: &Case, standby: &Thing<'_>, mode: &str) -> Cla
     }
     let lag = |field: &str| standby.lines.mean(field).unwrap_or(0.0);
     let (write, flush, replay) = (lag("write_lag_us"), lag("flush_lag_us"), lag("replay_lag_us"));
-    let stages = [
-        ("the network and writing there", write),
-        ("flushing there", flush - write),
-        ("replaying there", replay - flush),
-    ];
-    let detail = stages
-        .iter()
-        .filter(|(name, _)| mode == "remote_apply" || *name != "replaying there")
-        .max_by(|left, right| left.1.total_cmp(&right.1));
     claim.number("write_lag_us", write).number("flush_lag_us", flush).number("replay_lag_us", replay).with(
-        detail,
-        |claim, (name, us)| {
+        longest(standby, mode),
+        |claim, (stage, us)| {
             claim.because(format!(
-                "standby {}: most of the delay is {name}, {}",
+                "standby {}: most of the delay is {}, {} (write lag {}, flush lag {}, replay lag {})",
                 standby.name,
-                units::us(*us)
+                stage.words(),
+                units::us(us),
+                units::us(write),
+                units::us(flush),
+                units::us(replay)
             ))
         },
     )

@@ -1,8 +1,10 @@
 //! WAL: flushes that commits wait for, and checkpoints.
 
+mod forced;
 mod group;
 mod peaks;
 mod single;
+pub(crate) mod size;
 pub(super) mod spare;
 mod switched;
 
@@ -37,7 +39,7 @@ pub(super) const RULES: &[Rule] = &[
         needs: &[Field("statement", "calls"), Looked("wait")],
         limits: "40 % of the session time in the WAL; 0.85 to 2.2 active sessions; 50 commits a second, of which three quarters are a statement for one \
             row; high \
-            from 70 % on (ours)",
+            from 70 % on; low without waits for the WAL, from 500 rows a second on that one application inserts (ours)",
         judge: single::judge,
         links: &["https://www.postgresql.org/docs/current/populate.html#DISABLE-AUTOCOMMIT"],
     },
@@ -67,7 +69,7 @@ pub(super) const RULES: &[Rule] = &[
         needs: &[Field("server", "checkpoints_requested")],
         limits: "10 % of the checkpoints requested, at least 2 of them (pg_gather), or the server's log reports it; high from 3 on, one a minute, with 30 % \
             of the WAL in full page images or of the session time in I/O and the WAL (ours)",
-        judge: requested,
+        judge: forced::requested,
         links: &["https://www.postgresql.org/docs/current/runtime-config-wal.html#GUC-MAX-WAL-SIZE"],
     },
     Rule {
@@ -131,27 +133,6 @@ const COMMITS_MIN: f64 = 100.0;
 const ACTIVE_MIN: f64 = 0.5;
 /// Below this, commits that take less than half of the time are no trouble.
 const ACTIVE_MUCH: f64 = 1.0;
-/// Requested checkpoints of all.
-const REQUESTED_SHARE: f64 = 0.1;
-/// Requested checkpoints at least: one may be a command's.
-const REQUESTED_MIN: f64 = 2.0;
-/// The WAL forces a checkpoint when at least a third of max_wal_size has been written since the last one (`CalculateCheckpointSegments` in xlog.c,
-/// with checkpoint_completion_target at most 1); with less than this share per checkpoint, commands, backups or new databases requested them.
-const FORCED_DISTANCE_MIN: f64 = 0.25;
-/// Forced checkpoints from which on their rate means something.
-const FORCED_MIN: f64 = 3.0;
-/// Full page images of the WAL, or the session time in I/O and the WAL, from which on forced checkpoints cost much.
-const FORCED_COST_SHARE: f64 = 0.3;
-/// Bytes of a page, by default.
-const PAGE_BYTES: f64 = 8192.0;
-/// Of the free space, what the WAL may take.
-const FREE_SHARE: f64 = 0.5;
-/// A setting that grows by less is not worth a change.
-const RAISE_MIN: f64 = 1.2;
-/// checkpoint_timeout if it was not recorded.
-const CHECKPOINT_TIMEOUT_S: f64 = 300.0;
-/// max_wal_size holds the WAL of two checkpoint distances and a little (`XLOGfileslop` in xlog.c).
-const DISTANCES: f64 = 1.9;
 /// Times that the buffers were full, per commit.
 const FULL_PER_COMMIT: f64 = 0.01;
 
@@ -295,123 +276,6 @@ fn is_woken(case: &Case, node: &str) -> bool {
     let time = node_time::all(case).iter().find(|time| time.node == node);
     let part = time.and_then(|time| time.parts.iter().find(|part| part.name == COMMITTING));
     part.is_some_and(|part| part.woken.unwrap_or(0.0) >= part.sessions * WOKEN_SHARE_MIN)
-}
-
-fn requested(case: &Case) -> Answer {
-    let mut claims = vec![];
-    for server in case.things("server") {
-        let requested = server.lines.series("checkpoints_requested");
-        let count = requested.map_or(0.0, crate::series::Series::sum);
-        let timed = server.lines.sum("checkpoints_timed").unwrap_or(0.0);
-        let reported = case.events_of(event::SERVER_LOG).find(|event| {
-            event.message.contains("too frequently")
-                && matches!(Case::word_of(event, "node"), node if node.is_empty() || node == server.place)
-        });
-        let share = count / (count + timed).max(1.0);
-        if reported.is_none() && (count < REQUESTED_MIN || share <= REQUESTED_SHARE) {
-            continue;
-        }
-        let wal = server.lines.rate("wal_bytes").unwrap_or(0.0);
-        let needed = wal * CHECKPOINT_TIMEOUT_S * DISTANCES;
-        let now = case.setting(server.place, "max_wal_size").unwrap_or("unknown");
-        let advice = advice(case, server.place, needed, units::setting(now));
-        let seconds = server.lines.ticks.window().length_us() as f64 / 1e6;
-        let reason = case
-            .events_of(event::CHECKPOINT)
-            .filter(|event| Case::word_of(event, "reason").contains("wal"))
-            .count();
-        let written = server.lines.sum("wal_bytes").map(|bytes| bytes / count.max(1.0));
-        let is_requested = units::setting(now)
-            .zip(written)
-            .is_some_and(|(limit, written)| written < limit * FORCED_DISTANCE_MIN);
-        if reported.is_none() && reason == 0 && is_requested {
-            continue;
-        }
-        claims.push(
-            Claim::new(
-                forced_severity(case, server.place, count, seconds),
-                Level::DiscriminatingCounter,
-                format!(
-                    "{}: {count:.0} of {:.0} checkpoints were forced, every {} on average",
-                    server.place,
-                    count + timed,
-                    units::seconds(seconds / count.max(1.0))
-                ),
-            )
-            .on_node(server.place)
-            .during(requested.map(|series| series.stretches(0, |point| point.sum > 0.0)).unwrap_or_default())
-            .number("checkpoints_requested", count)
-            .number("checkpoints_timed", timed)
-            .number("wal_bytes_per_s", wal)
-            .number("max_wal_size_needed_bytes", needed)
-            .because(format!(
-                "max_wal_size is {now}; {} of WAL a second need {} for checkpoints every {}",
-                units::bytes(wal),
-                units::bytes(needed),
-                units::seconds(CHECKPOINT_TIMEOUT_S)
-            ))
-            .with(reported, |claim, event| claim.because(format!("the server's log: {}", event.message)))
-            .with(Some(reason).filter(|count| *count > 0), |claim, count| {
-                claim.because(format!("the log gives the WAL as the reason for {count} of them"))
-            })
-            .with(if reason == 0 && reported.is_none() { Some(()) } else { None }, |claim, ()| {
-                claim.lacking(
-                    "the reason for each checkpoint: a command or a backup can also force one (log_checkpoints)",
-                )
-            })
-            .remedy(advice.0, &advice.1.iter().map(String::as_str).collect::<Vec<_>>()),
-        );
-    }
-    Answer::of(claims, || "timed and forced checkpoints".to_string())
-}
-
-/// By what they cost: pages that are written whole after each checkpoint, and sessions that wait for the WAL or for disks meanwhile.
-fn forced_severity(case: &Case, node: &str, count: f64, seconds: f64) -> Severity {
-    let Some(server) = case.one("server", node) else { return Severity::Low };
-    let images =
-        server.sum("wal_fpi").unwrap_or(0.0) * PAGE_BYTES / server.sum("wal_bytes").unwrap_or(0.0).max(1.0);
-    let is_read =
-        |event: &str| event.ends_with("Read") || event.ends_with("Prefetch") || event.starts_with("Aio");
-    let is_writing = |kind: &str, event: &str| is_wal(kind, event) || kind == "IO" && !is_read(event);
-    let waiting = node_time::share_of(case, node, is_writing).unwrap_or(0.0);
-    let time = node_time::all(case).iter().find(|time| time.node == node);
-    let is_idle = time.is_some_and(|time| time.active < ACTIVE_MIN);
-    let is_frequent = count >= FORCED_MIN && count / seconds.max(1.0) > 1.0 / 60.0;
-    match (is_frequent, images >= FORCED_COST_SHARE || waiting >= FORCED_COST_SHARE) {
-        _ if is_idle || count < REQUESTED_MIN => Severity::Low,
-        (true, true) => Severity::High,
-        _ => Severity::Medium,
-    }
-}
-
-/// What to do about forced checkpoints: a larger `max_wal_size`, as far as the disk has room for it.
-fn advice(case: &Case, node: &str, needed: f64, now: Option<f64>) -> (String, Vec<String>) {
-    let now = now.unwrap_or(0.0);
-    // The WAL that is there now will be reused.
-    let room = super::replication::free_for_wal(case, node).map(|free| now + free * FREE_SHARE);
-    let text = "raise max_wal_size until it holds the WAL of a whole checkpoint_timeout; crash recovery then reads as much".to_string();
-    let set = |bytes: f64| {
-        let megabytes = (bytes / f64::from(1 << 20)).floor() as u64;
-        vec![format!("ALTER SYSTEM SET max_wal_size = '{megabytes}MB'; SELECT pg_reload_conf();")]
-    };
-    match room {
-        Some(room) if room < needed && room >= now * RAISE_MIN => (
-            format!(
-                "{text}; that needs {}, and the disk of the WAL has room for half of what is free: {}",
-                units::bytes(needed),
-                units::bytes(room)
-            ),
-            set(room),
-        ),
-        Some(room) if room < needed => (
-            format!(
-                "write less WAL (fewer indexes, wal_compression, larger transactions) or give it a larger disk: a max_wal_size of {} does not fit",
-                units::bytes(needed)
-            ),
-            vec!["ALTER SYSTEM SET wal_compression = on; SELECT pg_reload_conf();".to_string()],
-        ),
-        _ => (text, set(needed.max(now * 2.0).max(1e9))),
-    }
 }
 
 /// Whether the engine of the node moves data by logical replication: it has slots only while it does.

@@ -195,6 +195,24 @@ fn triggers(case: &Case) -> Answer {
     Answer::of(claims, || "writes of tables with triggers, and blocks for each row".to_string())
 }
 
+const FOR_EACH_ROW: &str = "look at what the triggers do for each row: a query without an index, a count, a call of another service; do it once per statement, \
+    or later in a queue";
+
+/// What the functions of triggers run that no plan shows, as the end of a claim, and whether that is REFRESH.
+fn run_inside(case: &Case, node: &str, table: &Thing<'_>) -> (String, bool) {
+    let functions = inside::triggers_of(table).into_iter().map(|(_, function)| function);
+    let all: Vec<(&str, Vec<String>)> = functions
+        .map(|function| (function, inside::commands_of(case, node, function)))
+        .filter(|(_, commands)| !commands.is_empty())
+        .collect();
+    let is_refresh = all.iter().any(|(_, commands)| inside::refreshes(commands));
+    let words: Vec<String> =
+        all.iter().map(|(function, commands)| format!("{function}() runs {}", commands.join(", "))).collect();
+    let words =
+        if words.is_empty() { String::new() } else { format!("; {}", plain(&words.join("; "), NAMES_CHARS)) };
+    (words, is_refresh)
+}
+
 fn of_triggers(case: &Case, time: &NodeTime, found: &Triggered<'_>) -> Claim {
     let Triggered { table, statement, work, function } = found;
     let relation = table.lines.word("relation");
@@ -203,6 +221,7 @@ fn of_triggers(case: &Case, time: &NodeTime, found: &Triggered<'_>) -> Claim {
     let names = inside::triggers_of(table);
     let names: Vec<String> =
         names.iter().map(|(trigger, function)| format!("{trigger} calls {function}()")).collect();
+    let (runs, is_refresh) = run_inside(case, &time.node, table);
     let named = if names.is_empty() { String::new() } else { format!(" ({})", plain(&names.join(", "), 80)) };
     let is_counted = nested.is_some() || function.is_some();
     let definitions = format!(
@@ -221,7 +240,7 @@ fn of_triggers(case: &Case, time: &NodeTime, found: &Triggered<'_>) -> Claim {
         severity(statement.share),
         if is_counted { Level::DiscriminatingCounter } else { Level::CoOccurrence },
         format!(
-            "{}: {} of the session time is one statement that writes {relation} and {} for each row: {} of that table do more than the write{named}",
+            "{}: {} of the session time is one statement that writes {relation} and {} for each row: {} of that table do more than the write{named}{runs}",
             time.node,
             units::percent(statement.share),
             work.words(),
@@ -252,8 +271,7 @@ fn of_triggers(case: &Case, time: &NodeTime, found: &Triggered<'_>) -> Claim {
         claim.lacking("the statements of the triggers: pg_stat_statements.track = all counts them, track_functions = pl their functions")
     })
     .remedy(
-        "look at what the triggers do for each row: a query without an index, a count, a call of another service; do it once per statement, or \
-         later in a queue",
+        if is_refresh { inside::REFRESH_APART } else { FOR_EACH_ROW },
         &commands,
     )
 }

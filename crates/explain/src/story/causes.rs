@@ -118,6 +118,14 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
     ("WAL-14", &["WAL-01", "WAL-05", "CPU-05", "SES-03"]),
     ("PLAN-81", &["PLAN-45", "PLAN-24", "PLAN-27", "PLAN-01", "SES-03", "MEM-04"]),
     ("PLAN-82", &["PLAN-45", "PLAN-24", "PLAN-52", "PLAN-12", "PLAN-13", "SES-03", "MEM-04"]),
+    (
+        "PLAN-89",
+        &["PLAN-45", "PLAN-24", "PLAN-27", "PLAN-16", "PLAN-12", "SES-03", "MEM-04", "PLAN-06", "IO-07"],
+    ),
+    (
+        "PLAN-90",
+        &["PLAN-45", "PLAN-24", "PLAN-27", "PLAN-16", "PLAN-12", "SES-03", "MEM-04", "PLAN-06", "IO-07"],
+    ),
     ("PLAN-79", &["PLAN-45", "PLAN-24", "PLAN-34", "SES-03"]),
     ("PLAN-80", &["PLAN-29", "PLAN-45", "PLAN-24", "MEM-04", "SES-03", "PLAN-06", "IO-07"]),
     ("TXN-19", &["PLAN-33", "PLAN-45", "WAL-01", "WAL-03", "WAL-05", "WAL-06", "WAL-12", "SES-03"]),
@@ -150,7 +158,7 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
             "CPU-05", "TXN-02", "PLAN-01", "PLAN-03", "PLAN-04", "SES-02",
         ],
     ),
-    ("PLAN-57", &["PLAN-45", "PLAN-02", "PLAN-16", "MEM-04", "SES-03", "PLAN-06"]),
+    ("PLAN-57", &["PLAN-45", "PLAN-24", "PLAN-12", "PLAN-02", "PLAN-16", "MEM-04", "SES-03", "PLAN-06"]),
     ("PLAN-58", &["PLAN-45", "PLAN-01", "PLAN-27", "PLAN-53", "MEM-04", "SES-03", "PLAN-06", "IO-07"]),
     ("PLAN-59", &["PLAN-45", "PLAN-01", "PLAN-10", "MEM-04", "SES-03", "PLAN-06", "IO-07"]),
     ("PLAN-60", &["PLAN-41", "PLAN-24", "MEM-04", "SES-03", "PLAN-06"]),

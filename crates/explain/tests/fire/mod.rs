@@ -7,6 +7,7 @@ pub(crate) mod beside;
 mod definitions;
 mod doubt;
 pub(crate) mod each;
+pub(crate) mod first;
 pub(crate) mod fit;
 pub(crate) mod form;
 mod general;
@@ -16,7 +17,7 @@ pub(crate) mod live;
 mod narrow;
 pub(crate) mod outside;
 pub(crate) mod plan;
-mod rows;
+pub(crate) mod rows;
 mod scope;
 pub(crate) mod search;
 mod shift;
@@ -83,4 +84,5 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Fires> {
         .chain(definitions::CASES)
         .chain(outside::CASES)
         .chain(unserved::CASES)
+        .chain(first::CASES)
 }

@@ -11,7 +11,7 @@ fn n1() -> Value {
 }
 
 /// Sessions that wait for the WAL and do little else; the statement that they execute, its executions in ten seconds, and the commits.
-fn committed(scene: &mut Scene, text: &str, sessions: u64, calls: u64, commits: u64) {
+pub(crate) fn committed(scene: &mut Scene, text: &str, sessions: u64, calls: u64, commits: u64) {
     scene.event(1, event::QUERY, "", json!({"query_id": "1", "text": text}));
     let keys = json!({"node": "n1", "database": "db", "query_id": "1"});
     scene.set("statement", keys, json!({"calls": calls, "rows": calls, "total_ms": 900.0}));

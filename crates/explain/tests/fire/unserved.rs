@@ -129,6 +129,7 @@ pub(super) const CASES: &[Fires] = &[
     ("PLAN-88", Co, |scene| beside(scene, "(lower(o.name) = $1)", json!({}))),
     ("PLAN-88", Co, |scene| beside(scene, "(o.name ~~ $1)", json!({}))),
     ("PLAN-88", Co, |scene| differ(scene, "0.9987")),
+    ("PLAN-88", Co, |scene| beside(scene, "(o.state <> $1)", json!({"column_most": "state 0.9987"}))),
     ("PLAN-88", Co, |scene| last(scene, "o.day DESC")),
     ("PLAN-88", Co, greatest),
     ("PLAN-56", Co, |scene| unplanned_join(scene, "off")),
@@ -299,6 +300,7 @@ fn a_condition_that_is_sent_later_is_one_for_an_index_of_the_other_server() {
     });
     assert!(found.claim.contains("the condition is sent (phone)"), "{}", found.claim);
     let typed = commands(&found);
+    assert!(typed.contains("FROM public.customers WHERE (phone = ($1 || $2));"), "{typed}");
     assert!(typed.contains("in database db: is there one that begins with phone?"), "{typed}");
     assert!(typed.contains("CREATE INDEX CONCURRENTLY ON \"public\".\"customers\" (\"phone\");"), "{typed}");
 }

@@ -25,6 +25,39 @@ pub fn index_columns(conditions: &[Condition]) -> Vec<String> {
     columns
 }
 
+/// Rows that a search finds, below which another column of its index narrows it no further.
+const FEW: f64 = 10.0;
+
+/// Of columns as of [`index_columns`] for these conditions, those that narrow the search: the column with the most different values first, and others only as
+/// long as many rows are left. `values` is the number of different values of a column; where one is not known, all columns are kept as they are.
+pub fn narrowing(
+    columns: Vec<String>,
+    conditions: &[Condition],
+    rows: f64,
+    values: impl Fn(&str) -> Option<f64>,
+) -> Vec<String> {
+    let is_equal = |column: &String| {
+        let mut all = conditions.iter().filter(|one| one.column == *column && one.inside.is_none());
+        all.any(|one| matches!(one.how, Use::Equality | Use::Join))
+    };
+    let (equal, ranges): (Vec<String>, Vec<String>) = columns.iter().cloned().partition(is_equal);
+    let known: Option<Vec<(String, f64)>> =
+        equal.into_iter().map(|column| values(&column).map(|count| (column, count))).collect();
+    let Some(mut equal) = known.filter(|all| !all.is_empty()) else { return columns };
+    equal.sort_by(|left, right| right.1.total_cmp(&left.1));
+    let (mut kept, mut left) = (vec![], rows);
+    for (column, count) in equal {
+        if kept.is_empty() || left > FEW && count >= 2.0 {
+            left /= count.max(1.0);
+            kept.push(column);
+        }
+    }
+    if left > FEW {
+        kept.extend(ranges);
+    }
+    kept
+}
+
 /// `CREATE INDEX CONCURRENTLY ON schema.table ("column", ...);`: `table` is quoted by the server, columns are quoted here. A partitioned table takes no
 /// CONCURRENTLY: its partitions do.
 pub fn index_command(table: &str, columns: &[String], is_concurrent: bool) -> String {
@@ -112,6 +145,23 @@ mod tests {
         }
         let made = statistics_command("\"x.y; drop\".t", &["a".to_owned()]);
         assert_eq!(made, "CREATE STATISTICS \"x.y; drop\".\"stats_a\" ON \"a\" FROM \"x.y; drop\".t;");
+    }
+
+    #[test]
+    fn a_column_that_does_not_narrow_the_search_is_left_out() {
+        let conditions = crate::statement::conditions(
+            "((a.state = $1) AND (a.mail = $2) AND (a.shop = $3) AND (a.at > $4))",
+        )
+        .expect("reads");
+        let of = |counts: &'static [(&'static str, f64)]| {
+            let values =
+                |column: &str| counts.iter().find(|(name, _)| *name == column).map(|(_, count)| *count);
+            narrowing(index_columns(&conditions), &conditions, 1e6, values).join(", ")
+        };
+        assert_eq!(of(&[("state", 3.0), ("mail", 900_000.0), ("shop", 40.0)]), "mail");
+        assert_eq!(of(&[("state", 1.0), ("mail", 50.0), ("shop", 40.0)]), "mail, shop, at");
+        assert_eq!(of(&[("state", 3.0), ("mail", 50_000.0), ("shop", 40.0)]), "mail, shop");
+        assert_eq!(of(&[("mail", 900_000.0)]), "state, mail, shop, at");
     }
 
     #[test]

@@ -42,6 +42,39 @@ pub fn inner(source: &str, arguments: &[(String, String)]) -> Vec<String> {
     found
 }
 
+/// Commands that work on whole tables, or lock them, and have no plan.
+const COMMANDS: [&str; 11] = [
+    "REFRESH", "TRUNCATE", "ANALYZE", "CLUSTER", "REINDEX", "LOCK", "CREATE", "ALTER", "DROP", "COPY",
+    "NOTIFY",
+];
+/// Words of a command that are kept.
+const COMMAND_WORDS_MAX: usize = 12;
+
+/// The commands in a function's text that work on whole tables or objects and have no plan: `REFRESH MATERIALIZED VIEW totals`. What `EXECUTE` builds is not
+/// known.
+pub fn commands(source: &str) -> Vec<String> {
+    if check_size(source).is_err() {
+        return Vec::new();
+    }
+    let Ok(tokens) = Tokenizer::new(&PostgreSqlDialect {}, source).tokenize() else { return Vec::new() };
+    let tokens: Vec<Token> =
+        tokens.into_iter().filter(|token| !matches!(token, Token::Whitespace(_))).collect();
+    let mut found = Vec::new();
+    for at in 0..tokens.len() {
+        let is_command = word(tokens.get(at)).is_some_and(|word| COMMANDS.contains(&word.as_str()));
+        let is_first = match at.checked_sub(1).and_then(|before| tokens.get(before)) {
+            None | Some(Token::SemiColon | Token::Colon) => true,
+            before => word(before).is_some_and(|word| BEFORE.contains(&word.as_str())),
+        };
+        if is_command && is_first && found.len() < STATEMENTS_MAX {
+            let end = end(&tokens, at, false).min(at + COMMAND_WORDS_MAX);
+            let words: Vec<String> = tokens[at..end].iter().map(Token::to_string).collect();
+            found.push(words.join(" ").replace(" . ", "."));
+        }
+    }
+    found
+}
+
 /// An unquoted word in capitals.
 fn word(token: Option<&Token>) -> Option<String> {
     match token {
@@ -235,6 +268,18 @@ fn behind_target(tokens: &[Token], from: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn commands_on_whole_tables_are_found_in_a_text() {
+        let text = "plpgsql returning 0 rows: BEGIN IF $1 THEN refresh materialized view concurrently app.totals; END IF; LOCK TABLE \"A\"; \
+            UPDATE a SET refresh = $2; RETURN NULL; END";
+        assert_eq!(commands(text), ["refresh materialized view concurrently app.totals", "LOCK TABLE \"A\""]);
+        assert_eq!(
+            commands("sql returning 1 rows: REFRESH MATERIALIZED VIEW totals"),
+            ["REFRESH MATERIALIZED VIEW totals"]
+        );
+        assert!(commands("select create_order($1)").is_empty());
+    }
 
     fn of(source: &str, arguments: &[&str]) -> Vec<String> {
         let arguments: Vec<(String, String)> =

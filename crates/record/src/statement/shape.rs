@@ -28,6 +28,8 @@ pub struct Shape {
     pub aggregates: bool,
     /// It has LIMIT or FETCH.
     pub is_limited: bool,
+    /// Names of its result whose values are computed: an order by one of them is by no column of a table.
+    pub computed_as: Vec<String>,
     /// `*` or `table.*` is among its columns.
     pub takes_all_columns: bool,
     /// `random()` is its order, or that of a subquery with LIMIT.
@@ -124,6 +126,7 @@ fn columns(select: &Select, shape: &mut Shape) {
     let is_distinct = select.distinct.as_ref().is_some_and(is_one);
     shape.only_joined = only_joined(select).unwrap_or_default();
     shape.side_by_side = side_by_side(select);
+    shape.computed_as = select.projection.iter().filter_map(computed_name).collect();
     for item in &select.projection {
         match item {
             SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..) => shape.takes_all_columns = true,
@@ -137,6 +140,17 @@ fn columns(select: &Select, shape: &mut Shape) {
         }
     }
     shape.is_distinct = is_distinct && !shape.aggregates;
+}
+
+/// The name of a computed column of the result: its alias, or that of its function.
+fn computed_name(item: &SelectItem) -> Option<String> {
+    match item {
+        SelectItem::ExprWithAlias { expr, alias } => {
+            walk::plain_column(expr).is_none().then(|| walk::spelled(alias))
+        }
+        SelectItem::UnnamedExpr(Expr::Function(function)) => walk::parts(&function.name).pop(),
+        _ => None,
+    }
 }
 
 /// Whether an expression compares a count of rows with a constant.

@@ -69,11 +69,12 @@ fn divide(parsed: &Expr, sides: &mut Vec<Vec<Condition>>) {
 }
 
 /// As the server spells it: without quotes in lower case.
-fn spelled(name: &Ident) -> String {
+pub(super) fn spelled(name: &Ident) -> String {
     if name.quote_style.is_some() { name.value.clone() } else { name.value.to_ascii_lowercase() }
 }
 
-fn parts(name: &ObjectName) -> Vec<String> {
+/// The parts of a name, as the server spells them.
+pub(super) fn parts(name: &ObjectName) -> Vec<String> {
     name.0.iter().filter_map(|part| part.as_ident().map(spelled)).collect()
 }
 
@@ -418,7 +419,8 @@ fn unless(negated: bool, how: Use) -> Use {
     if negated { Use::Other } else { how }
 }
 
-fn arguments(function: &ast::Function) -> impl Iterator<Item = &Expr> {
+/// The arguments of a call that are expressions.
+pub(super) fn arguments(function: &ast::Function) -> impl Iterator<Item = &Expr> {
     let list = match &function.args {
         FunctionArguments::List(list) => list.args.as_slice(),
         _ => &[],

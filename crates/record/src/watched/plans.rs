@@ -74,6 +74,8 @@ line! {
         foreign_server: String,
         /// How it joins, unless both sides must have the row: `Left`, `Right`, `Full`, `Semi`, `Anti`, ...
         join: String,
+        /// Workers that are planned below it; absent where there are none. What the nodes below have is for each process.
+        workers: Option<u64>,
         /// Of an outer join: no column of the side that may be absent is read above it.
         adds_nothing: Option<bool>,
         /// Rows that the planner expects from it.
@@ -122,6 +124,36 @@ line! {
         partial: Option<bool>,
         /// How far the values of its first column are in the order of the table's rows, by the statistics: 1 or -1 for all of them; absent if not known.
         correlation: Option<f64>,
+    }
+}
+
+line! {
+    /// A table of a plan, as the catalog has it.
+    PlanTable, "plan_table" {
+        /// The node.
+        node: String,
+        /// The database.
+        database: String,
+        /// Schema and table, quoted.
+        relation: String,
+        /// All of its columns: `name type`, separated by `; `.
+        columns: String,
+        /// Of columns with statistics, how many different values they have, as far as the planner knows: `name number`, separated by `; `.
+        column_values: String,
+    }
+}
+
+line! {
+    /// A function that the conditions or orders of a plan call, or one of its name.
+    PlanFunction, "plan_function" {
+        /// The node.
+        node: String,
+        /// The database.
+        database: String,
+        /// Its name.
+        name: String,
+        /// Each of that name: its volatility (`i`, `s`, `v`), and the types of its arguments, separated by `, `; separated by `; `.
+        overloads: String,
     }
 }
 

@@ -113,10 +113,21 @@ fn distrusted(owner: u32, ours: u32, server: Option<u32>) -> Option<String> {
 /// The file that a process was started with, if we may read it.
 fn ini_of(process: &Path) -> Option<Ini> {
     let line = fs::read(process.join("cmdline")).ok()?;
-    let words = line.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned());
-    let path = words.skip(1).find(|word| !word.is_empty() && !word.starts_with('-'))?;
+    let words: Vec<String> =
+        line.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect();
+    let path = named_file(&words)?;
     let folder = fs::read_link(process.join("cwd")).unwrap_or_default();
     Some(Ini::of(&crate::guarded::text(&folder.join(path), INI_BYTES_MAX).ok()?))
+}
+
+/// The file in a command line: the first word that is neither an option nor the value of one (`-u USER`).
+fn named_file(words: &[String]) -> Option<&String> {
+    let mut before = "";
+    words.iter().skip(1).filter(|word| !word.is_empty()).find(|word| {
+        let is_value = ["-u", "--user"].contains(&before);
+        before = word.as_str();
+        !is_value && !word.starts_with('-')
+    })
 }
 
 #[cfg(test)]
@@ -135,6 +146,22 @@ mod tests {
                 "{owner}"
             );
         }
+    }
+
+    #[test]
+    fn the_user_of_a_pooler_is_not_its_file() {
+        let of = |line: &str| {
+            let words: Vec<String> = line.split(' ').map(str::to_string).collect();
+            named_file(&words).cloned().unwrap_or_default()
+        };
+        for line in [
+            "pgbouncer /etc/b.ini",
+            "pgbouncer -d -u pooler /etc/b.ini",
+            "pgbouncer --user=pooler -R /etc/b.ini",
+        ] {
+            assert_eq!(of(line), "/etc/b.ini", "{line}");
+        }
+        assert_eq!(of("pgbouncer -V"), "");
     }
 
     #[test]

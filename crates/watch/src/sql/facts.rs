@@ -13,8 +13,9 @@ const TELLING: &str = "'archive_command', 'archive_library', 'archive_mode', 'au
     'autovacuum_naptime', 'autovacuum_vacuum_cost_delay', \
     'autovacuum_vacuum_cost_limit', 'autovacuum_work_mem', 'bgwriter_delay', 'block_size', 'checkpoint_completion_target', \
     'checkpoint_flush_after', 'checkpoint_timeout', 'commit_delay', 'data_checksums', 'deadlock_timeout', 'effective_io_concurrency', 'fsync', \
-    'full_page_writes', 'huge_pages', 'huge_pages_status', 'idle_in_transaction_session_timeout', 'idle_replication_slot_timeout', 'io_method', \
-    'io_workers', 'lc_messages', 'log_autovacuum_min_duration', 'log_checkpoints', 'log_destination', 'log_line_prefix', 'log_lock_waits', \
+    'full_page_writes', 'hash_mem_multiplier', 'huge_pages', 'huge_pages_status', 'idle_in_transaction_session_timeout', \
+    'idle_replication_slot_timeout', 'io_method', 'io_workers', \
+    'lc_messages', 'log_autovacuum_min_duration', 'log_checkpoints', 'log_destination', 'log_line_prefix', 'log_lock_waits', \
     'log_temp_files', 'logical_decoding_work_mem', 'maintenance_work_mem', 'max_connections', 'max_prepared_transactions', \
     'max_slot_wal_keep_size', 'max_wal_size', 'min_wal_size', 'max_standby_archive_delay', 'max_standby_streaming_delay', 'pg_stat_statements.track', \
     'primary_slot_name', 'random_page_cost', \

@@ -23,7 +23,7 @@ use due::{Figures, Wanted};
 use inside::{Author, Inner};
 use record::event;
 use record::statement;
-use record::watched::{MORE_THAN_READ, Plan, PlanIndex, PlanNode};
+use record::watched::{MORE_THAN_READ, Plan, PlanFunction, PlanIndex, PlanNode, PlanTable};
 use safety::Planner;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
@@ -209,6 +209,10 @@ impl Node {
             for index in list(table, "indexes") {
                 batch.reading(t_us, tree::index(&self.name, &plan.database, table, index));
             }
+            batch.reading(t_us, tree::table(&self.name, &plan.database, table));
+        }
+        for function in list(&details, "functions") {
+            batch.reading(t_us, tree::function(&self.name, &plan.database, function));
         }
         for mut line in trials {
             line.node.clone_from(&self.name);
@@ -247,6 +251,7 @@ fn plan_node(node: &str, plan: &Plan, found: &TreeNode, details: &Value) -> Plan
         foreign_server: text(table, "server"),
         join: found.join.clone(),
         adds_nothing: found.adds_nothing.filter(|adds_nothing| *adds_nothing),
+        workers: found.workers,
         rows_planned: found.rows,
         width_bytes: found.width,
         cost_total: found.cost,
@@ -467,7 +472,7 @@ fn planned(
         .into_iter()
         .take(PARTITIONS_MIN as usize * 2)
         .unzip();
-    let details = session.query(&safety::details(), &[&schemas, &names])?;
+    let details = session.query(&safety::details(), &[&schemas, &names, &tree::names(&nodes)])?;
     nodes.truncate(tree::NODES_MAX);
     let plan = Plan {
         node: String::new(),

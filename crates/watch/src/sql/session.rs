@@ -26,7 +26,7 @@ pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_millis(50);
 /// `server_version_num` from which on WITH may say MATERIALIZED.
 const MATERIALIZE_SINCE: u32 = 120_000;
 /// The default time limit for opening a connection.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// If the other side does not acknowledge sent data for this long, the connection is lost.
 const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(10);
 

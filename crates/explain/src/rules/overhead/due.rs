@@ -51,6 +51,16 @@ fn default_of(name: &str) -> Option<&'static str> {
     })
 }
 
+/// The value of a parameter of autovacuum for a table, and whether it is the table's own.
+pub(in crate::rules) fn parameter(
+    case: &Case,
+    table: &Thing<'_>,
+    node: &str,
+    name: &str,
+) -> Option<(f64, bool)> {
+    value(case, table, node, name).map(|(value, _, is_tables)| (value, is_tables))
+}
+
 /// The value of a parameter, the parameter as `name = value`, and whether it is the table's own.
 fn value(case: &Case, table: &Thing<'_>, node: &str, name: &str) -> Option<(f64, String, bool)> {
     let mut own = table.lines.word("autovacuum_options").split(", ");

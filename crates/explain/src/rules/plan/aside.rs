@@ -451,6 +451,7 @@ pub(in crate::rules) fn is_explained(case: &Case, planned: &Planned<'_>) -> bool
         || super::skip::is_explained(case, planned)
         || super::fit::is_explained(case, planned)
         || super::each::is_explained(case, planned)
+        || super::first::is_explained(case, planned)
         || super::computed::is_taken_apart(case, planned)
 }
 

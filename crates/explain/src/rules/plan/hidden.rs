@@ -1,7 +1,7 @@
 //! What a plan does not show by its scans: workers that cost more than they help, work far above the planner's cost, and lists of NOT IN that are
 //! searched row by row.
 
-use super::{Planned, SHARE_MIN, planned, severity, skew, statistics};
+use super::{Planned, SHARE_MIN, inputs, number, planned, severity, skew, statistics};
 use crate::case::{Case, Thing};
 use crate::node_time;
 use crate::rule::{Answer, Claim};
@@ -164,11 +164,23 @@ pub(in crate::rules) fn does_more(planned: &Planned<'_>) -> bool {
     })
 }
 
+/// Whether a plan has a loop that may run its inner side more than once: not one over the single result of a function or an aggregate, as of
+/// `FROM plainto_tsquery(...) AS query`.
+fn repeats(planned: &Planned<'_>) -> bool {
+    let is_single = |outer: &Thing<'_>| match outer.lines.word("kind") {
+        "Function Scan" | "Result" => number(outer, "rows_planned") <= 1.0,
+        "Aggregate" => outer.lines.word("condition").is_empty(),
+        _ => false,
+    };
+    let mut loops = planned.nodes.iter().filter(|node| node.lines.word("kind") == "Nested Loop");
+    loops.any(|node| !inputs(planned, node).next().is_some_and(|outer| is_single(&outer)))
+}
+
 /// Rows that executions fetch by indexes where no loop repeats a search, by the counters, or by how many rows the most frequent value has: of it they are
 /// many more than of the average one, for which the plan is.
 fn fetched(case: &Case, planned: &Planned<'_>) -> f64 {
     let calls = planned.statement.calls_per_s.unwrap_or(0.0);
-    let has_loop = planned.nodes.iter().any(|node| node.lines.word("kind") == "Nested Loop");
+    let has_loop = repeats(planned);
     let relations: BTreeSet<&str> = planned.nodes.iter().map(|node| node.lines.word("relation")).collect();
     let tables =
         case.at("table", &planned.time.node).filter(|table| relations.contains(table.lines.word("relation")));
@@ -203,7 +215,7 @@ const SEARCHES_PER_OTHER_MIN: f64 = 10.0;
 /// which it expects a single row the planner takes a loop.
 pub(super) fn searched_again<'a>(case: &Case, planned: &Planned<'a>) -> Option<(&'a str, f64)> {
     let statement = planned.statement;
-    let has_loop = planned.nodes.iter().any(|node| node.lines.word("kind") == "Nested Loop");
+    let has_loop = repeats(planned);
     let calls = statement.calls_per_s.filter(|calls| *calls > 0.0)?;
     if has_loop || statement.share < SEARCHING_SHARE_MIN || statement.blocks.unwrap_or(0.0) < BLOCKS_MIN {
         return None;
@@ -276,7 +288,7 @@ pub(super) fn more_than_planned(case: &Case) -> Answer {
             continue;
         }
         let function = called_for_rows(case, &planned);
-        let is_loop = planned.nodes.iter().any(|node| node.lines.word("kind") == "Nested Loop");
+        let is_loop = repeats(&planned);
         let large = large_values(case, &planned);
         let why = match is_loop && has_unknown_range(&planned) {
             _ if let Some((name, rows)) = function => {

@@ -141,6 +141,15 @@ fn how_compared(conditions: &[Condition], column: &str) -> Option<Use> {
     of_column.map(|c| c.how).filter(|how| how.is_compared()).min()
 }
 
+/// How many different values a column has, by the statistics of the server.
+fn different_values(case: &Case, planned: &Planned<'_>, relation: &str, column: &str) -> Option<f64> {
+    let wanted = planned.statement.database.as_str();
+    let table =
+        case.at("plan_table", planned.time.node.as_str()).find(|table| is_in(table, wanted, relation))?;
+    let of = |one: &str| one.strip_prefix(column)?.strip_prefix(' ')?.parse().ok();
+    table.lines.word("column_values").split("; ").find_map(of)
+}
+
 /// An index that the plan of a statement gives reason for.
 pub(in crate::rules) struct Proposal {
     /// The commands that create it.
@@ -158,14 +167,64 @@ pub(in crate::rules) struct Proposal {
     kept: f64,
 }
 
+/// What a trial of an index by hypopg showed.
+struct Trial {
+    /// Planner's cost without and with it.
+    costs: Option<(f64, f64)>,
+    words: Option<String>,
+    /// What would prove more.
+    lacking: Option<String>,
+}
+
+/// The trial of this command; `None` if the planner would not use the index, or gain nothing by it.
+fn tried(case: &Case, planned: &Planned<'_>, command: &str) -> Option<Trial> {
+    let trial = case.at("what_if", planned.time.node.as_str()).find(|trial| {
+        trial.lines.word("query_id") == planned.statement.query_id && trial.lines.word("change") == command
+    });
+    let costs =
+        trial.and_then(|trial| Some((trial.lines.last("cost_before")?, trial.lines.last("cost_after")?)));
+    let Some((before, after)) = costs else {
+        let lacking = match trial.map(|trial| trial.lines.word("why_not")) {
+            Some(why) if !why.is_empty() => format!("a trial of the index: {why}"),
+            _ => "a trial of the index: the extension hypopg lets the planner try it".to_string(),
+        };
+        return Some(Trial { costs, words: None, lacking: Some(lacking) });
+    };
+    let is_used = trial.and_then(|trial| trial.lines.flag("used")) == Some(true);
+    if !is_used || after > before * CHEAPER_FACTOR {
+        return None;
+    }
+    let size = trial.and_then(|trial| trial.lines.last("bytes"));
+    let size = size.map_or(String::new(), |bytes| format!("; it would have about {}", units::bytes(bytes)));
+    let words = format!(
+        "tried with hypopg: with this index the planner's cost falls from {} to {}{size}",
+        units::short(before),
+        units::short(after)
+    );
+    let lacking = Some("the time of an execution with the index: costs are estimates".to_string());
+    Some(Trial { costs, words: Some(words), lacking })
+}
+
+/// Why columns of the condition are not among those of the index.
+fn without(all: &[String], columns: &[String]) -> Option<String> {
+    let spared: Vec<&str> = all.iter().filter(|one| !columns.contains(one)).map(String::as_str).collect();
+    (!spared.is_empty()).then(|| {
+        format!(
+            "{} would narrow the search no further, by the statistics of the columns: it only makes the index larger, and updates of it dearer",
+            spared.join(", ")
+        )
+    })
+}
+
 /// The index for the most wasteful scan of a plan; `None` if there is one already, or the planner would not use it.
 pub(in crate::rules) fn proposal(case: &Case, planned: &Planned<'_>) -> Option<Proposal> {
     let mut scans = scans_of(planned);
     scans.retain(Scan::keeps_few);
     let scan = scans.into_iter().max_by(|left, right| left.rows.total_cmp(&right.rows))?;
-    let columns = statement::index_columns(&scan.conditions);
+    let all = statement::index_columns(&scan.conditions);
+    let values = |column: &str| different_values(case, planned, scan.relation, column);
+    let columns = statement::narrowing(all.clone(), &scan.conditions, scan.rows, values);
     let first = columns.first()?;
-    let node = planned.time.node.as_str();
     let how = how_compared(&scan.conditions, first)?;
     // Of a range and an operator that another kind of index serves, the plan does not show which leaves few rows: a range of unknown values keeps a third.
     let is_range = columns.iter().all(|column| how_compared(&scan.conditions, column) == Some(Use::Range));
@@ -184,37 +243,15 @@ pub(in crate::rules) fn proposal(case: &Case, planned: &Planned<'_>) -> Option<P
         format!("the plan filters {} by {}", scan.relation, scan.filter),
         format!("the plan: plans/{}-{}.json", planned.statement.query_id, planned.plan.lines.word("hash")),
     ];
-    let trial = case.at("what_if", node).find(|trial| {
-        trial.lines.word("query_id") == planned.statement.query_id && trial.lines.word("change") == command
-    });
-    let costs =
-        trial.and_then(|trial| Some((trial.lines.last("cost_before")?, trial.lines.last("cost_after")?)));
-    if let Some((before, after)) = costs {
-        let is_used = trial.and_then(|trial| trial.lines.flag("used")) == Some(true);
-        if !is_used || after > before * CHEAPER_FACTOR {
-            return None;
-        }
-        let size = trial.and_then(|trial| trial.lines.last("bytes"));
-        let size =
-            size.map_or(String::new(), |bytes| format!("; it would have about {}", units::bytes(bytes)));
-        evidence.push(format!(
-            "tried with hypopg: with this index the planner's cost falls from {} to {}{size}",
-            units::short(before),
-            units::short(after)
-        ));
-    }
-    if costs.is_none() {
-        evidence.push(format!(
+    let Trial { costs, words, lacking } = tried(case, planned, &command)?;
+    evidence.push(words.unwrap_or_else(|| {
+        format!(
             "it would take about {}, at {BYTES_PER_ENTRY:.0} bytes for each row, and each inserted row writes it",
             units::bytes(scan.rows * BYTES_PER_ENTRY)
-        ));
-    }
-    let lacking = match (costs, trial.map(|trial| trial.lines.word("why_not"))) {
-        (Some(_), _) => Some("the time of an execution with the index: costs are estimates".to_string()),
-        (None, Some(why)) if !why.is_empty() => Some(format!("a trial of the index: {why}")),
-        _ => Some("a trial of the index: the extension hypopg lets the planner try it".to_string()),
-    };
+        )
+    }));
     evidence.extend(also_by_pattern(&scan));
+    evidence.extend(without(&all, &columns));
     let mut commands = vec![command, format!("ANALYZE {};", scan.relation)];
     if scan.is_partition {
         commands.insert(

@@ -1,24 +1,27 @@
 //! PLAN-57 to PLAN-60: work that another form of the statement, or another kind of index, saves: duplicates removed where there are none, pages found
 //! by OR, the nearest rows found by sorting all, functions whose optional filters leave out no row by an index.
 
-use super::{NEEDS, Planned, judge, number, severity};
+use super::{NEEDS, Planned, inputs, judge, number, severity};
 use crate::case::{Case, Thing};
 use crate::rule::Need::Field;
 use crate::rule::{Answer, Claim, Rule};
-use crate::rules::costly::{busy, in_a_line, plain};
+use crate::rules::costly::{busy, in_a_line, is_name_of, lowered, plain, rows_read};
 use crate::rules::paste::literal;
 use crate::rules::statement::explain_it;
 use crate::units;
 use record::finding::Level;
 use record::statement::{self, Use};
-use record::watched::FUNCTION_TEXT;
+use record::watched::{FUNCTION_TEXT, VIEW_TEXT};
+use std::collections::BTreeSet;
 
 pub(in crate::rules) const RULES: &[Rule] = &[
     Rule {
         id: "PLAN-57",
-        title: "UNION looks for duplicates where there are hardly any",
+        title: "UNION, or DISTINCT of a view, looks for duplicates where there are hardly any",
         needs: NEEDS,
-        limits: "10 % of the session time in a statement with UNION whose plan gathers 10,000 rows or more and expects to leave half of them or more (ours)",
+        limits: "10 % of the session time in a statement with UNION, its own or that of a view, or with DISTINCT in a view, which gathers 10,000 rows or \
+            more, by its plan or the counters \
+            of the tables, and whose plan expects to leave half of them or more (ours)",
         judge: |case| judge(case, union, "statements with UNION"),
         links: &["https://www.postgresql.org/docs/current/queries-union.html"],
     },
@@ -50,6 +53,8 @@ pub(in crate::rules) const RULES: &[Rule] = &[
 
 /// Rows that UNION is given.
 const GATHERED_MIN: f64 = 10_000.0;
+/// The share of the session time from which on the counters of tables are those of the statement.
+const OWN_SHARE_MIN: f64 = 0.5;
 /// Of these, what it leaves.
 const LEFT_MIN: f64 = 0.5;
 /// Blocks of an execution.
@@ -65,47 +70,109 @@ const OPTIONAL_MIN: usize = 2;
 /// Operators that give a distance: of PostgreSQL, PostGIS and pgvector.
 const DISTANCES: [&str; 6] = ["<->", "<#>", "<=>", "<+>", "<<->>", "<->>"];
 
-/// PLAN-57.
-fn union(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
-    let text = planned.statement.text.to_ascii_uppercase();
-    let mut unions = text.split(" UNION ").skip(1);
-    if !unions.any(|behind| !behind.trim_start().starts_with("ALL")) {
-        return None;
-    }
-    let removes = |node: &&Thing<'_>| ["Aggregate", "Unique"].contains(&node.lines.word("kind"));
-    let (given, left) = planned.nodes.iter().filter(removes).find_map(|node| {
-        let mut below = *planned.nodes.iter().find(|one| number(one, "above") == number(node, "number"))?;
+/// Whether a text has a UNION that is not UNION ALL.
+fn has_union(text: &str) -> bool {
+    let text = format!("{} ", lowered(text));
+    text.split(" union ").skip(1).any(|behind| !behind.starts_with("all "))
+}
+
+/// A view that a statement names and whose definition removes duplicates, and by what. The statement itself must not do it, nor group.
+fn view_without_duplicates<'a>(case: &'a Case, planned: &Planned<'_>) -> Option<(&'a str, &'static str)> {
+    let parsed = statement::parse(&planned.statement.text).ok()?;
+    let own = lowered(&planned.statement.text);
+    let is_plain = ![" group by ", " distinct "].iter().any(|words| own.contains(words));
+    let mut views = case.facts(VIEW_TEXT).filter(|fact| {
+        fact.node == planned.time.node && parsed.tables.iter().any(|table| is_name_of(table, &fact.name))
+    });
+    views.find_map(|fact| {
+        let text = lowered(&fact.value);
+        let is_distinct = text.contains("select distinct ")
+            && !text.contains("distinct on")
+            && !text.contains(" group by ");
+        match has_union(&fact.value) {
+            true => Some((fact.name.as_str(), "UNION")),
+            false => (is_distinct && is_plain).then_some((fact.name.as_str(), "DISTINCT")),
+        }
+    })
+}
+
+/// The step of a plan that removes the duplicates of a UNION, or of DISTINCT, and the one whose rows it is given.
+fn duplicates_step<'a>(planned: &Planned<'a>, what: &str) -> Option<(Thing<'a>, Thing<'a>)> {
+    let removes = |node: &&Thing<'a>| match node.lines.word("kind") {
+        "Unique" => true,
+        "Aggregate" => what == "UNION" || !node.lines.word("condition").is_empty(),
+        _ => false,
+    };
+    planned.nodes.iter().filter(removes).find_map(|node| {
+        let mut below = inputs(planned, node).next()?;
         if below.lines.word("kind") == "Sort" {
-            below = *planned.nodes.iter().find(|one| number(one, "above") == number(&below, "number"))?;
+            below = inputs(planned, &below).next()?;
         }
         let is_gathered = ["Append", "Merge Append"].contains(&below.lines.word("kind"));
-        is_gathered.then(|| (number(&below, "rows_planned"), number(node, "rows_planned")))
-    })?;
-    if given < GATHERED_MIN || left < given * LEFT_MIN {
+        (is_gathered || what == "DISTINCT").then_some((*node, below))
+    })
+}
+
+/// Rows that an execution reads of the tables of some parts, by the counters of the tables, where the statement has most of the time.
+fn counted_rows(case: &Case, planned: &Planned<'_>, parts: &Thing<'_>) -> f64 {
+    let is_part = |node: &&Thing<'_>| {
+        planned.ancestors(node).iter().any(|above| number(above, "number") == number(parts, "number"))
+    };
+    let relations: BTreeSet<&str> =
+        planned.nodes.iter().filter(is_part).map(|node| node.lines.word("relation")).collect();
+    let read = relations
+        .into_iter()
+        .filter(|relation| !relation.is_empty())
+        .filter_map(|relation| rows_read(case, planned.time, planned.statement, relation));
+    if planned.statement.share >= OWN_SHARE_MIN { read.sum() } else { 0.0 }
+}
+
+const UNION_ALL: &str = "write UNION ALL if no row can be in both parts (different tables, or conditions that exclude each other): then nothing is sorted or \
+    hashed, and LIMIT and an order reach the parts";
+const NO_DISTINCT: &str = "leave DISTINCT out of the view if its rows differ anyway (a key is among its columns); where a join makes copies, test for the \
+    other table with EXISTS instead of joining it";
+
+/// PLAN-57. Where a view has the UNION, the text of the statement does not show it.
+fn union(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
+    let view =
+        if has_union(&planned.statement.text) { None } else { Some(view_without_duplicates(case, planned)?) };
+    let what = view.map_or("UNION", |(_, what)| what);
+    let (step, parts) = duplicates_step(planned, what)?;
+    let (expected, left) = (number(&parts, "rows_planned"), number(&step, "rows_planned"));
+    // The plan is for unknown values: of frequent ones there are far more rows.
+    let counted = counted_rows(case, planned, &parts).max(planned.statement.rows.unwrap_or(0.0));
+    let given = expected.max(counted);
+    let is_touching = planned.statement.blocks.is_none_or(|blocks| blocks >= BLOCKS_MIN);
+    if given < GATHERED_MIN || left < expected * LEFT_MIN || !is_touching {
         return None;
     }
-    let claim = planned.claim(
-        case,
-        Level::CoOccurrence,
-        severity(planned.statement.share),
-        format!(
-            "a statement that takes {} of the session time puts results together by UNION, which sorts or hashes all {} rows to remove duplicates, \
-                and is expected \
-             to leave about {}",
-            planned.share(),
-            units::count(given),
-            units::count(left)
-        ),
+    let whose = view.map_or(String::new(), |(view, _)| format!(" of view {}", plain(view, NAME_CHARS)));
+    let how = match counted > expected {
+        true => format!("; the plan, which is for unknown values, expects {}", units::count(expected)),
+        false => format!(", and is expected to leave about {}", units::count(left)),
+    };
+    let text = format!(
+        "a statement that takes {} of the session time {} by {what}{whose}, which sorts or hashes all {} rows to remove duplicates{how}",
+        planned.share(),
+        if what == "UNION" { "puts results together" } else { "takes different rows" },
+        units::count(given)
     );
+    let show = view.map(|(view, _)| format!("SELECT pg_get_viewdef({}::regclass, true);", literal(view)));
+    let explain = explain_it(case, &planned.time.node, planned.statement);
+    let commands: Vec<&str> = show.as_deref().into_iter().chain([explain.as_str()]).collect();
     Some(
-        claim
+        planned
+            .claim(case, Level::CoOccurrence, severity(planned.statement.share), text)
             .number("rows_given", given)
             .number("rows_left", left)
             .because(planned.file())
+            .with(planned.statement.temp_bytes.filter(|bytes| *bytes > 0.0), |claim, bytes| {
+                claim.because(format!("it writes {} of temporary files per execution for that", units::bytes(bytes)))
+            })
             .lacking("whether there are duplicates at all: the planner does not know, and a row may be in both parts")
             .remedy(
-                "write UNION ALL if no row can be in both parts (different tables, or conditions that exclude each other): then nothing is sorted or hashed",
-                &[&explain_it(case, &planned.time.node, planned.statement)],
+                if what == "UNION" { UNION_ALL } else { NO_DISTINCT },
+                &commands,
             ),
     )
 }

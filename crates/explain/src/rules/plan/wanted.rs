@@ -146,6 +146,23 @@ fn is_guessed(filter: &str, conditions: &[Condition]) -> bool {
         || conditions.iter().any(|one| one.inside.is_some())
 }
 
+/// Why an estimate of a plan for unknown values says nothing about the statistics.
+pub(super) const GUESSED: &str = "the recorded plan is one for unknown values, and its condition is a range, a pattern or a call, for which the planner then \
+    takes a fixed share: executions that are planned with their values may have a good estimate";
+
+/// Whether a condition of a plan is one of which the planner knows nothing without values.
+pub(super) fn is_guess(planned: &Planned<'_>) -> bool {
+    planned.nodes.iter().any(|node| {
+        ["filter", "condition"].iter().any(|field| {
+            let text = node.lines.word(field);
+            let is_scan = !planned.relation_of(node).is_empty();
+            is_scan
+                && text.contains('$')
+                && is_guessed(text, &statement::conditions(text).unwrap_or_default())
+        })
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -43,6 +43,8 @@ const SPILL_COUNTED_MAX: f64 = 0.5;
 const SPILL_FILES_MIN: f64 = 2.0;
 /// A sort or a hash table needs more memory than it takes in a file.
 const MEMORY_PER_SPILLED: f64 = 3.0;
+/// The plan, which is for unknown values, may ask for so many times more memory than the files of an execution have bytes.
+const PLANNED_TIMES_MAX: f64 = 16.0;
 /// Looks that saw an index or a table being built.
 const BUILDING_SHARE: f64 = 0.25;
 /// Of the host's memory, what all active sessions may take for one sort each.
@@ -217,6 +219,8 @@ fn unnamed_spill(case: &Case, time: &NodeTime) -> Option<Claim> {
             true => "which statement: log_temp_files = 0 names each in the server's log",
             false => "which statement: pg_stat_statements is not there; log_temp_files = 0 names each in the server's log",
         })
+        .because("a hash join writes a file for each of its batches, and each process of a parallel statement files of its own: where these write, one file \
+            is a part of what has to fit, and work_mem must be larger")
         .with(is_building.then_some(()), |claim, ()| {
             claim.because("an index or a table is built meanwhile: this sorts in files by design, and may be all of it")
         })
@@ -304,10 +308,14 @@ fn of_statement(case: &Case, time: &NodeTime, statement: &StatementTime) -> Opti
     if statement.share < SPILL_SHARE_MIN || bytes < least || is_once || is_decoding || has_room {
         return None;
     }
-    let megabytes = (bytes * MEMORY_PER_SPILLED / f64::from(1 << 20)).ceil().max(1.0) as u64;
+    let planned = plan::plan_of(case, time, statement);
+    // The files of all processes of a statement are counted together. What stayed in memory is in the plan alone.
+    let by_plan = planned.as_ref().filter(|_| !is_build).and_then(|planned| plan::work_mem_of(case, planned));
+    let memory = (bytes * MEMORY_PER_SPILLED).max(by_plan.unwrap_or(0.0).min(bytes * PLANNED_TIMES_MAX));
+    let megabytes = (memory / f64::from(1 << 20)).ceil().max(1.0) as u64;
     let needed = megabytes.next_power_of_two();
     let now = case.setting(&time.node, setting).unwrap_or("unknown");
-    let step = plan::plan_of(case, time, statement).and_then(|planned| in_files(&planned));
+    let step = planned.and_then(|planned| in_files(&planned));
     let less = step
         .as_ref()
         .filter(|step| own.is_none() && !is_build && !step.may_be_more)

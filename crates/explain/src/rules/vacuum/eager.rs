@@ -2,7 +2,7 @@
 
 use crate::case::{Case, Thing};
 use crate::rule::{Answer, Claim};
-use crate::rules::overhead::Due;
+use crate::rules::overhead::{Due, parameter};
 use crate::units;
 use record::finding::{Level, Severity};
 
@@ -25,6 +25,40 @@ fn eager(case: &Case, table: &Thing<'_>, live: f64) -> Option<Due> {
     let dues = [Due::of_vacuum(case, table, node, live), Due::of_analyze(case, table, node, live)];
     let least = dues.into_iter().flatten().min_by(|left, right| left.rows.total_cmp(&right.rows));
     least.filter(|due| due.rows <= live * DUE_SHARE_MAX)
+}
+
+/// Parameters that may let autovacuum come for a handful of rows, the least value that does not, and what to set instead: the defaults, and for large tables
+/// a share of their rows.
+const PARAMETERS: [(&str, f64, &str); 5] = [
+    ("autovacuum_vacuum_threshold", 50.0, "50"),
+    ("autovacuum_vacuum_scale_factor", 0.01, "0.02"),
+    ("autovacuum_vacuum_max_threshold", 1e6, "100000000"),
+    ("autovacuum_analyze_threshold", 50.0, "50"),
+    ("autovacuum_analyze_scale_factor", 0.01, "0.02"),
+];
+
+/// The command that lets autovacuum come later: it sets what is too small where it is set, whatever file has it now.
+fn later(case: &Case, table: &Thing<'_>, live: f64, due: &Due) -> String {
+    let is_small = |name: &str, least: f64| {
+        let (value, is_tables) = parameter(case, table, table.place, name)?;
+        Some(value >= 0.0 && value < least && is_tables == due.is_tables)
+    };
+    let is_named = |name: &str| due.by.starts_with(name);
+    let wanted = PARAMETERS.iter().filter(|(name, least, _)| {
+        let least = if name.ends_with("max_threshold") { least.max(live * DUE_SHARE_MAX) } else { *least };
+        is_named(name) || is_small(name, least) == Some(true)
+    });
+    let wanted: Vec<(&str, &str)> = wanted.map(|(name, _, value)| (*name, *value)).collect();
+    match due.is_tables {
+        true => {
+            let list: Vec<String> = wanted.iter().map(|(name, value)| format!("{name} = {value}")).collect();
+            format!("ALTER TABLE {} SET ({});", table.lines.word("relation"), list.join(", "))
+        }
+        false => {
+            let all = wanted.iter().map(|(name, value)| format!("ALTER SYSTEM SET {name} = {value}; "));
+            all.chain(["SELECT pg_reload_conf();".to_string()]).collect()
+        }
+    }
 }
 
 pub(super) fn eager_vacuums(case: &Case) -> Answer {
@@ -57,15 +91,7 @@ pub(super) fn eager_vacuums(case: &Case) -> Answer {
         } else {
             String::new()
         };
-        let commands = match due.is_tables {
-            true => format!(
-                "ALTER TABLE {relation} SET (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_threshold = 1000, \
-                 autovacuum_analyze_scale_factor = 0.02);"
-            ),
-            false => "ALTER SYSTEM RESET autovacuum_vacuum_threshold; ALTER SYSTEM RESET autovacuum_vacuum_scale_factor; ALTER SYSTEM RESET \
-                autovacuum_analyze_threshold; ALTER SYSTEM RESET autovacuum_analyze_scale_factor; SELECT pg_reload_conf();"
-                .to_string(),
-        };
+        let command = later(case, table, *live, due);
         claims.push(
             Claim::new(
                 if workers >= WORKERS_MEDIUM { Severity::Medium } else { Severity::Low },
@@ -91,7 +117,7 @@ pub(super) fn eager_vacuums(case: &Case) -> Answer {
             .not("dead rows in the way: the table has few of them at any time")
             .remedy(
                 "let it come for a share of the rows (autovacuum_vacuum_scale_factor, autovacuum_analyze_scale_factor: 0.01 or 0.02 for large tables) instead",
-                &[&commands],
+                &[&command],
             ),
         );
     }

@@ -1,4 +1,4 @@
-//! WAL-14: rows that one program writes one after another, each in a transaction of its own.
+//! WAL-14: rows that one program writes one after another, each in a transaction of its own, on a slow disk and on a fast one.
 
 use super::COMMITTING;
 use crate::case::Case;
@@ -49,11 +49,56 @@ fn is_of_table(text: &str) -> bool {
     statement::parse(text).is_ok_and(|parsed| !parsed.tables.is_empty())
 }
 
+/// Active sessions of one program that sends a row when the last one is committed.
+const ONE_MAX: f64 = 1.1;
+/// Rows a second of an import; what people and devices cause is less.
+const IMPORT_PER_S_MIN: f64 = 500.0;
+/// Of the session time, that of its application.
+const ONE_APPLICATION_MIN: f64 = 0.9;
+
+/// The same on a disk that is so fast that commits hardly wait for it: what remains is a round trip and the work of a transaction for each row.
+fn fast(case: &Case, time: &NodeTime, waits: f64) -> Option<Claim> {
+    let (single, commits) = single(case, time)?;
+    let is_insert = statement::parse(&single.text).is_ok_and(|parsed| parsed.verb == Verb::Insert);
+    let (application, of_all) = time.by.iter().find(|by| by.name == "application")?.shares.first()?;
+    if !is_insert || commits < IMPORT_PER_S_MIN || time.active > ONE_MAX || *of_all < ONE_APPLICATION_MIN {
+        return None;
+    }
+    let (each_us, server_us) = (1e6 / commits, 1e6 * time.active / commits);
+    let text = format!(
+        "{}: application {} inserts {} rows a second, each in a transaction of its own: of {} for a row the server works {}, and the rest is the way to the \
+         program and back",
+        time.node,
+        plain(application, 80),
+        units::short(commits),
+        units::us(each_us),
+        units::us(server_us.min(each_us))
+    );
+    Some(
+        Claim::new(Severity::Low, Level::CoOccurrence, text)
+            .on_node(&time.node)
+            .during(case.one("server", &time.node).map(|server| server.ticks.window()))
+            .number("commits_per_s", commits)
+            .number("wal_share", waits)
+            .because(format!("the statement: {}", in_a_line(single)))
+            .not(format!("the disk of the WAL: {} of the session time waits for commits", units::percent(waits)))
+            .lacking("whether it is an import at all, and whether each row must be safe before the next one is sent")
+            .remedy(
+                "put many rows into one INSERT or a COPY, or some thousand into a transaction, and send them in a pipeline: a faster disk, or \
+                 synchronous_commit = off, would change little",
+                &["SELECT application_name, usename, client_addr, state, left(query, 60) AS query FROM pg_stat_activity WHERE query ILIKE 'insert%';"],
+            ),
+    )
+}
+
 pub(super) fn judge(case: &Case) -> Answer {
     let mut claims = vec![];
-    for time in busy(case).filter(|time| ACTIVE.contains(&time.active)) {
+    for time in busy(case) {
         let part = time.parts.iter().find(|part| part.name == COMMITTING);
-        let Some(share) = part.map(|part| part.share).filter(|share| *share >= SHARE_MIN) else {
+        let waits = part.map_or(0.0, |part| part.share);
+        let Some(share) = Some(waits).filter(|share| *share >= SHARE_MIN && ACTIVE.contains(&time.active))
+        else {
+            claims.extend(fast(case, time, waits));
             continue;
         };
         let Some((single, commits)) = single(case, time) else { continue };

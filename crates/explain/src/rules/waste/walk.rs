@@ -185,8 +185,11 @@ fn seen<'a>(case: &'a Case, time: &'a NodeTime, statement: &'a StatementTime) ->
     if node.is_some_and(|node| reads_elsewhere(case, node, statement)) {
         return None;
     }
-    // An index that its condition cannot use is the reason, and PLAN-11 has it.
-    if planned.as_ref().is_some_and(|planned| plan::is_obstructed(case, planned)) {
+    // An index that its condition cannot use is the reason, and PLAN-11 has it; an order that no index has is that of PLAN-89 and PLAN-90.
+    let is_of_others = |planned: &plan::Planned<'_>| {
+        plan::is_obstructed(case, planned) || plan::is_sorted_for_few(case, planned)
+    };
+    if planned.as_ref().is_some_and(is_of_others) {
         return None;
     }
     let by_index = read_by_index(case, &time.node, statement);
@@ -363,7 +366,9 @@ fn index_for(statement: &StatementTime) -> Option<String> {
     let is_number = column.starts_with(|c: char| c.is_ascii_digit());
     let is_plain =
         !order.contains('(') && !is_number && column.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    if columns.is_empty() || !is_plain || columns.contains(&column) {
+    let is_computed =
+        statement::shape(&statement.text).is_ok_and(|shape| shape.computed_as.contains(&column));
+    if columns.is_empty() || !is_plain || is_computed || columns.contains(&column) {
         return None;
     }
     columns.push(column);

@@ -356,9 +356,10 @@ fn collation(oid: &str) -> String {
     )
 }
 
-/// Rows, types of columns and indexes of tables: $1 schemas, $2 names.
+/// Rows, types of columns and indexes of tables: $1 schemas, $2 names; and functions with the names of $3, which have the least volatility first.
 pub(super) fn details() -> String {
     const FREQUENT_MIN: f64 = 0.01;
+    const OVERLOADS_MAX: usize = 40;
     let (of_column, of_key) = (collation("a.attcollation"), collation("k.\"collation\""));
     format!("select json_build_object('tables', (select json_agg(r) from (
   select n.nspname::text as schema, c.relname::text as name, pg_catalog.format('%I.%I', n.nspname, c.relname) relation, c.reltuples::float8 as
@@ -370,6 +371,9 @@ pub(super) fn details() -> String {
       a.attnum > 0 and not a.attisdropped and a.attcollation <> 0) collations,
     (select json_object_agg(s.attname, round(s.most_common_freqs[1]::numeric, 4)::text) from pg_catalog.pg_stats s
       where s.schemaname = n.nspname and s.tablename = c.relname and not s.inherited and s.most_common_freqs[1] >= {FREQUENT_MIN}) most,
+    (select json_object_agg(s.attname, round((case when s.n_distinct < 0 then -s.n_distinct * c.reltuples else s.n_distinct end)::numeric)::text)
+      from pg_catalog.pg_stats s where s.schemaname = n.nspname and s.tablename = c.relname and not s.inherited and s.n_distinct <> 0
+      and c.reltuples >= 0) as values,
     (select json_agg(json_build_object('index', x.relname, 'definition', pg_catalog.pg_get_indexdef(i.indexrelid), 'method', m.amname, 'valid',
       i.indisvalid, 'partial', i.indpred is not null,
        'correlation', (select s.correlation from pg_catalog.pg_stats s join pg_catalog.pg_attribute a on a.attname = s.attname
@@ -383,5 +387,12 @@ pub(super) fn details() -> String {
      from pg_catalog.pg_index i join pg_catalog.pg_class x on x.oid = i.indexrelid join pg_catalog.pg_am m on m.oid = x.relam where i.indrelid =
        c.oid) as indexes
   from unnest($1::text[], $2::text[]) w(s, t) join pg_catalog.pg_namespace n on n.nspname = w.s join pg_catalog.pg_class c on
-    c.relnamespace = n.oid and c.relname = w.t) r))::text")
+    c.relnamespace = n.oid and c.relname = w.t) r),
+  'functions', (select json_agg(f) from (
+  select p.name, string_agg(p.overload, '; ' order by p.overload) overloads from (
+    select p.proname::text as name, p.provolatile::text || ' ' || pg_catalog.oidvectortypes(p.proargtypes) ||
+      case when p.provariadic <> 0 then '...' else '' end overload,
+      row_number() over (partition by p.proname order by p.provolatile, p.oid) place
+    from pg_catalog.pg_proc p where p.proname = any($3::text[]::name[])) p
+  where p.place <= {OVERLOADS_MAX} group by p.name order by p.name) f))::text")
 }

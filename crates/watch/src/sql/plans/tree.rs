@@ -1,6 +1,6 @@
 //! A plan as EXPLAIN returns it in JSON, as a flat list of its nodes, and the hash of its shape.
 
-use super::{PlanIndex, flag, list, number, text};
+use super::{PlanFunction, PlanIndex, PlanTable, flag, list, number, text};
 use record::statement::{self, mask};
 use serde_json::Value;
 
@@ -36,6 +36,8 @@ pub(super) struct TreeNode {
     /// How it joins; empty for an inner join.
     pub(super) join: String,
     pub(super) adds_nothing: Option<bool>,
+    /// Workers of a Gather.
+    pub(super) workers: Option<u64>,
 }
 
 /// The nodes, the top first, and how many there are in all.
@@ -96,6 +98,7 @@ fn node(plan: &Value, number: u64, above: u64) -> TreeNode {
         removed: plan["Subplans Removed"].as_u64(),
         join: Some(word("Join Type")).filter(|join| join != "Inner").unwrap_or_default(),
         adds_nothing: adds_nothing(plan),
+        workers: plan["Workers Planned"].as_u64(),
     }
 }
 
@@ -213,6 +216,41 @@ pub(super) fn index(node: &str, database: &str, table: &Value, index: &Value) ->
         partial: flag(index, "partial"),
         correlation: number(index, "correlation"),
     }
+}
+
+/// A table of the plan, as the catalog has it.
+pub(super) fn table(node: &str, database: &str, table: &Value) -> PlanTable {
+    let pairs = |what: &str| {
+        let fields = table[what].as_object().into_iter().flatten();
+        let words = fields.filter_map(|(name, value)| Some(format!("{name} {}", value.as_str()?)));
+        words.collect::<Vec<_>>().join("; ")
+    };
+    PlanTable {
+        node: node.to_string(),
+        database: database.to_string(),
+        relation: text(table, "relation"),
+        columns: pairs("columns"),
+        column_values: pairs("values"),
+    }
+}
+
+/// Functions with the name of one in the plan.
+pub(super) fn function(node: &str, database: &str, function: &Value) -> PlanFunction {
+    PlanFunction {
+        node: node.to_string(),
+        database: database.to_string(),
+        name: text(function, "name"),
+        overloads: text(function, "overloads"),
+    }
+}
+
+/// What may be the name of a function in the conditions and orders of a plan.
+pub(super) fn names(nodes: &[TreeNode]) -> Vec<String> {
+    const NAMES_MAX: usize = 100;
+    let called =
+        nodes.iter().flat_map(|node| [&node.filter, &node.condition]).filter(|text| text.contains('('));
+    let all: std::collections::BTreeSet<String> = called.flat_map(|text| statement::names(text)).collect();
+    all.into_iter().take(NAMES_MAX).collect()
 }
 
 #[cfg(test)]

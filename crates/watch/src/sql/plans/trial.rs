@@ -68,7 +68,9 @@ fn proposed(looked: &Looked) -> Vec<Proposed> {
             |table: &&Value| text(table, "schema") == node.schema && text(table, "name") == node.table;
         let Some(table) = list(&looked.details, "tables").iter().find(is_it) else { continue };
         let rows = table["rows"].as_f64().unwrap_or(0.0);
-        let columns = statement::index_columns(&statement::conditions(&node.filter).unwrap_or_default());
+        let conditions = statement::conditions(&node.filter).unwrap_or_default();
+        let values = |column: &str| table["values"][column].as_str()?.parse().ok();
+        let columns = statement::narrowing(statement::index_columns(&conditions), &conditions, rows, values);
         let is_real = columns.iter().all(|column| table["columns"][column].is_string());
         let relation = text(table, "relation");
         if rows < ROWS_MIN

@@ -4,6 +4,7 @@ use super::{Place, Reason, operator};
 use crate::rules::costly::plain;
 use crate::rules::paste::literal;
 use crate::rules::plan::index::{class_of, serves};
+use crate::rules::plan::number;
 use record::statement::{self, Condition, Conjunct, Form, Use};
 
 /// The share of the rows of a column's most frequent value, from which on those that differ from it are few.
@@ -61,6 +62,9 @@ fn unequal(place: &Place<'_, '_>, part: &Conjunct) -> Option<Reason> {
     let Condition { column, .. } = place.own(part).filter(|one| one.inside.is_none())?;
     let most = place.most(column).filter(|share| *share >= MOST_MIN)?;
     let kept = place.rows() * (1.0 - most);
+    // Of what another index has found, the same share differs.
+    let reached = if place.is_scan() { place.rows() } else { number(&place.node, "rows_planned") };
+    let left = reached * (1.0 - most);
     let (_, short) = shown(place, part);
     let differ = format!(
         "one value of {column} has {:.1} % of the rows, so that about {} differ from it",
@@ -75,7 +79,7 @@ fn unequal(place: &Place<'_, '_>, part: &Conjunct) -> Option<Reason> {
         );
         let text = "write the condition of the index into the statement, with its constant; a prepared statement with a parameter instead cannot use the index \
                     once its plan is made for all values (plan_cache_mode = force_custom_plan plans for each)";
-        return Some(Reason { kept: Some(kept), ..Reason::of(words, text, vec![]) });
+        return Some(Reason { kept: Some(left), ..Reason::of(words, text, vec![]) });
     }
     // The most frequent value is in the statistics of the server alone: they write the command.
     let keys = keys(place, column);
@@ -97,7 +101,7 @@ fn unequal(place: &Place<'_, '_>, part: &Conjunct) -> Option<Reason> {
     let text = "create a partial index that leaves out the frequent value, and keep that value as a constant in the statement; or ask for the few other \
                 values by = ANY, which an index on the column serves";
     Some(Reason {
-        kept: Some(kept),
+        kept: Some(left),
         ..Reason::of(words, text, vec![command, format!("ANALYZE {};", place.relation)])
     })
 }
