@@ -137,7 +137,7 @@ impl Address {
         match self.cluster_of_file()? {
             Some(cluster) => {
                 cluster.check_distinct()?;
-                Ok(entered(cluster.following_primary().with_closed_nodes(), context))
+                Ok(entered(cluster.following_primary().with_closed_nodes().with_replication(), context))
             }
             None => {
                 let cluster = discovered(&self.spec(context)?, context, limit)?;

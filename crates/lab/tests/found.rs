@@ -1,4 +1,4 @@
-//! Servers that somebody else started: found by a session, ended, and started again as they were.
+//! Servers that another program started: found by a session, ended, and started again as they were.
 #![allow(clippy::unwrap_used)] // Helpers of tests fail as tests do.
 
 use lab::local::{Backend, Instance, Launch};

@@ -5,6 +5,7 @@ use connect::control::{self, Control};
 use connect::hot::{self, HotConnection};
 use engines::cluster::Cluster;
 use engines::profile::{LoadPath, Replication};
+use wire::error::SqlState;
 
 use crate::error::LoadError;
 
@@ -56,13 +57,11 @@ pub(crate) fn of_node(
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .collect();
     spec.session_settings.extend(settings.iter().cloned());
-    match hot(&spec) {
+    match shared(&spec) {
         // A pooler does not pass them on, and the node's own address does.
         Err(error) if error.sqlstate() == Some(TOO_LATE) => {
             let way = found.iter().find_map(|one| cluster.direct_way(&found_at, control, one));
-            let Some(mut direct) = way else {
-                return Err(LoadError::connect(error));
-            };
+            let mut direct = way.ok_or(error)?;
             direct.session_settings.extend(settings);
             Ok(direct)
         }
@@ -71,7 +70,7 @@ pub(crate) fn of_node(
 }
 
 /// `cant_change_runtime_param`: a session must begin with the setting.
-const TOO_LATE: &str = "55P02";
+const TOO_LATE: SqlState = SqlState(*b"55P02");
 
 /// A hot connection, without [`SETTINGS`].
 pub(crate) fn hot(spec: &ConnSpec) -> Result<HotConnection, connect::ConnectError> {

@@ -12,7 +12,7 @@ use crate::engine::{NANOS_PER_SECOND, Nanos};
 /// The pause after the second failure.
 const FIRST: Nanos = NANOS_PER_SECOND / 20;
 /// The longest pause: it blurs the end of an outage.
-pub(crate) const MAX: Nanos = NANOS_PER_SECOND / 4;
+const MAX: Nanos = NANOS_PER_SECOND / 4;
 
 /// The failures of a session since its server last executed a statement.
 #[derive(Debug, Default)]

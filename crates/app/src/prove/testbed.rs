@@ -10,6 +10,7 @@ use connect::ConnSpec;
 use connect::cluster_file::ClusterFile;
 use connect::cluster_file::Role;
 use connect::conninfo::{Pinned, SessionAttrs};
+use connect::control::Control;
 use engines::profile::NodeLinks;
 use engines::{Cluster, Engine};
 use lab::local::{self, Backend, Installation, Instance, NodeWays, Replication, SyncStandbys, Topology};
@@ -375,15 +376,17 @@ fn of_others(
         );
     }
     let named = written.and_then(|node| node.data_directory.as_deref());
-    let instance = backend_of(&node.spec).and_then(|backend| Instance::of_backend(backend, named));
+    // The session lasts until its process has been looked at.
+    let instance =
+        backend_of(&node.spec).and_then(|(_session, backend)| Instance::of_backend(backend, named));
     match instance {
         Ok(instance) => Node::hurtable(name, role, spec, instance),
         Err(why) => Node::spared(name, role, spec, &why),
     }
 }
 
-/// What a session of this node reports about its server.
-fn backend_of(spec: &ConnSpec) -> Result<Backend, String> {
+/// A session of this node, and what it reports about its server.
+fn backend_of(spec: &ConnSpec) -> Result<(Control, Backend), String> {
     let mut control = connect::control::connect(spec)
         .map_err(|error| format!("it does not answer, so its processes are unknown: {error}"))?;
     let sql = "select pg_catalog.pg_backend_pid(), \
@@ -392,9 +395,10 @@ fn backend_of(spec: &ConnSpec) -> Result<Backend, String> {
     let row = control.query_one(sql, &[]).map_err(|error| format!("its processes are unknown: {error}"))?;
     let (pid, started_s, port): (i32, i64, String) = (row.get(0), row.get(1), row.get(2));
     let unknown = |_| "its processes are unknown: it reports no valid process number or port".to_owned();
-    Ok(Backend {
+    let backend = Backend {
         pid: u32::try_from(pid).map_err(|_| unknown(()))?,
         started_s,
         port: port.parse().map_err(|_| unknown(()))?,
-    })
+    };
+    Ok((control, backend))
 }

@@ -3,7 +3,7 @@
 use super::discover::{self, Reach};
 use super::identity;
 use super::identity::PROBE_TIMEOUT;
-use super::{Cluster, ClusterError};
+use super::{Cluster, ClusterError, ClusterNode};
 use crate::catalog::{self, TextRow};
 use crate::engine::{Engine, Signs, replications, signs};
 use crate::profile::{Discovery, Replication};
@@ -147,6 +147,31 @@ impl Cluster {
             Discovery::Native | Discovery::None(_) => None,
         };
         listing.and_then(|nodes| catalog::rows(&mut **control, nodes).ok()).unwrap_or_default()
+    }
+
+    /// The same with the replication system that the first node that answers has, where a profile covers several and a cluster file has the engine: what
+    /// becomes of conflicts differs between them.
+    #[must_use]
+    pub fn with_replication(mut self) -> Cluster {
+        if !matches!(self.engine.discovery, Discovery::Copies(_)) || self.nodes.len() < 2 {
+            return self;
+        }
+        let session = |node: &ClusterNode| {
+            let mut spec = node.spec.clone().without_jit();
+            spec.connect_timeout.get_or_insert(PROBE_TIMEOUT);
+            connect::control::connect_shared(&spec).ok()
+        };
+        let Some(mut control) = self.nodes.iter().find_map(session) else { return self };
+        let found = discover::detect(&mut control).unwrap_or_default();
+        let of_engine = found.into_iter().filter(|sign| sign.engine == self.engine);
+        let groups: Vec<&'static Replication> =
+            of_engine.filter_map(|sign| sign.replication.filter(|one| one.has_group())).collect();
+        let mut is_in_use =
+            |one: &&Replication| catalog::rows(&mut *control, one.nodes).is_ok_and(|rows| rows.len() > 1);
+        if let Some(replication) = groups.into_iter().find(|one| is_in_use(one)) {
+            self.engine = self.engine.replicated_by(replication);
+        }
+        self
     }
 
     /// The way to the node of this session by the address that the catalog of its replication system has, past a pooler or a proxy, if that leads to the same

@@ -152,7 +152,7 @@ fn check_rights(data_dir: &Path) -> Result<(), String> {
     }
 }
 
-/// The arguments of a command line, with the data directory as a whole path: a relative one was relative to the folder of whoever started the server.
+/// The arguments of a command line, with the data directory as a whole path: a relative one was relative to the folder from which the server was started.
 fn arguments(line: &[u8], data_dir: &Path) -> Result<Vec<String>, String> {
     let words: Vec<&str> = line
         .strip_suffix(&[0])

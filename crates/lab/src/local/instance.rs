@@ -121,7 +121,7 @@ impl Instance {
         })
     }
 
-    /// The server of a session, which somebody else started on this host. `named`: its data directory by the cluster file.
+    /// The server of a session, which pgfathom did not start, on this host. `named`: its data directory by the cluster file.
     ///
     /// # Errors
     /// Why it must not be disturbed, in words.
@@ -130,7 +130,7 @@ impl Instance {
         Instance::launched(&found.launch, &found.data_dir).map_err(|error| error.to_string())
     }
 
-    /// A server that somebody else started in this way.
+    /// A server that another program started in this way.
     ///
     /// # Errors
     /// When its data directory is missing.
