@@ -313,6 +313,7 @@ mod tests {
             slots: slots.iter().map(|slot| (*slot).to_owned()).collect(),
             keys: vec![("pgactive", key.to_owned())],
             subscriptions: follows.iter().map(subscription).collect(),
+            hidden: Vec::new(),
         }
     }
 

@@ -86,11 +86,6 @@ impl Console {
         }
     }
 
-    /// Whether this warning has not been printed yet.
-    fn is_new(&self, warning: &str) -> bool {
-        self.warned.lock().unwrap_or_else(PoisonError::into_inner).insert(warning.to_owned())
-    }
-
     fn line(&self, text: &str) {
         let mut line = self.lock();
         let clear = if line.open { "\r\x1b[2K" } else { "" };
@@ -150,7 +145,8 @@ impl Terminal for Console {
 
     /// Something the user should know although the work goes on; also with `-q`.
     fn warn(&self, text: &str) {
-        if !self.is_new(text) {
+        let is_new = self.warned.lock().unwrap_or_else(PoisonError::into_inner).insert(text.to_owned());
+        if !is_new {
             return;
         }
         let (yellow, plain) = if self.color { ("\x1b[33m", "\x1b[0m") } else { ("", "") };
