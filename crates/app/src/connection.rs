@@ -100,18 +100,24 @@ impl Address {
         Ok(resolved.spec)
     }
 
-    /// The same; of a cluster file the first node that answers as a part of the cluster, where any will do. [`Address::cluster`] names the one that does not.
+    /// The same; of a cluster file the first node that answers as a part of the cluster, where any will do. A warning names the one that does not.
     ///
     /// # Errors
     /// As [`Address::spec`].
     pub(crate) fn online_spec(&self, context: &Context) -> Result<ConnSpec, Failure> {
         let first = self.spec(context)?;
         let Some(cluster) = self.cluster_of_file()? else { return Ok(first) };
-        let (cluster, away) = cluster.entered_where_possible();
-        Ok(match away {
-            Some(_) => cluster.nodes[cluster.entry_node()].spec.clone(),
-            None => first,
-        })
+        Ok(entry_of(cluster.entered_where_possible(), context).unwrap_or(first))
+    }
+
+    /// The same for sessions that read and write at one node, where every node has all rows.
+    ///
+    /// # Errors
+    /// As [`Address::spec`].
+    pub(crate) fn spec_of_any_copy(&self, context: &Context) -> Result<ConnSpec, Failure> {
+        let first = self.spec(context)?;
+        let Some(cluster) = self.cluster_of_file()? else { return Ok(first) };
+        Ok(entry_of(cluster.entered_at_any_copy(), context).unwrap_or(first))
     }
 
     /// All nodes: those of the cluster file, in its order but with the primary first, whichever standby that is by now; or those that the catalog
@@ -131,7 +137,7 @@ impl Address {
         match self.cluster_of_file()? {
             Some(cluster) => {
                 cluster.check_distinct()?;
-                Ok(entered(cluster.following_primary().with_closed_nodes(), context))
+                Ok(entered(cluster.following_primary().with_closed_nodes().with_replication(), context))
             }
             None => {
                 let cluster = discovered(&self.spec(context)?, context, limit)?;
@@ -228,11 +234,19 @@ fn discovered(spec: &ConnSpec, context: &Context, limit: Duration) -> Result<Clu
 /// The cluster by a node that answers, if any node will do; the one that does not is reported.
 fn entered(cluster: Cluster, context: &Context) -> Cluster {
     let (cluster, away) = cluster.entered_where_possible();
-    if let Some((name, why)) = away {
-        let instead = &cluster.nodes[0].name;
-        context.terminal.warn(&format!("{name} is no entry now ({why}); {instead} is used instead"));
-    }
+    away.iter().for_each(|away| warn_of_away(&cluster, away, context));
     cluster
+}
+
+/// The connection to the node that is entered in the place of the first one, if that is away.
+fn entry_of((cluster, away): (Cluster, Option<(String, String)>), context: &Context) -> Option<ConnSpec> {
+    warn_of_away(&cluster, away.as_ref()?, context);
+    Some(cluster.nodes[cluster.entry_node()].spec.clone())
+}
+
+fn warn_of_away(cluster: &Cluster, (name, why): &(String, String), context: &Context) {
+    let instead = &cluster.nodes[0].name;
+    context.terminal.warn(&format!("{name} is no entry now ({why}); {instead} is used instead"));
 }
 
 /// That the target is a worker, and where the coordinator of its cluster is; `None` for every other target.

@@ -59,7 +59,7 @@ impl Plan {
         if self.address.file().is_some() {
             cluster.check_engine(&mut control)?;
         }
-        let alone = cluster.beside_an_engine(&mut control);
+        let alone = [cluster.beside_an_engine(&mut control), cluster.beside_foreign_servers(&mut control)];
         let recording = opening.open(context, Target::node(&cluster, 0), &mut control)?;
         let moved = Moved::begin(&recording, Some(&mut control));
         drop(control);
@@ -71,7 +71,7 @@ impl Plan {
                 .map_err(|error| NoOutcome::from(error).map(|failure| continued(failure, options.restart)))?;
             let mut outcome = outcome(&report, state_of(report.outcome), exit_of(report.outcome));
             let mut control = connect::control::connect(&cluster.nodes[0].spec).ok();
-            let notes = alone.into_iter().chain(moved.notes(recording, control.as_mut(), &[]));
+            let notes = alone.into_iter().flatten().chain(moved.notes(recording, control.as_mut(), &[]));
             for note in notes {
                 recording.keep(recording.dir().edit_step(step, |step| step.verdict.notes.push(note.clone())));
                 outcome.messages.push(note);

@@ -28,14 +28,20 @@ impl OsUser {
     /// The user with this id: from `/etc/passwd`, else from `getent`, which also looks in directories such as LDAP.
     pub fn by_uid(uid: u32) -> Option<OsUser> {
         let find = |users: Vec<OsUser>| users.into_iter().find(|user| user.uid == uid);
-        OsUser::all().ok().and_then(find).or_else(|| {
-            let output = Command::new("getent")
-                .args(["passwd", &uid.to_string()])
-                .stdin(Stdio::null())
-                .output()
-                .ok()?;
-            find(OsUser::parse(&String::from_utf8_lossy(&output.stdout)))
-        })
+        OsUser::all().ok().and_then(find).or_else(|| find(OsUser::by_getent(&uid.to_string())?))
+    }
+
+    /// Whether there is a user of this name, by the same sources.
+    pub(crate) fn exists(name: &str) -> bool {
+        let is_it = |users: Vec<OsUser>| users.iter().any(|user| user.name == name);
+        // A name that getent would take for an option or a number is none.
+        let is_plain = name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
+        OsUser::all().is_ok_and(is_it) || is_plain && OsUser::by_getent(name).is_some_and(is_it)
+    }
+
+    fn by_getent(key: &str) -> Option<Vec<OsUser>> {
+        let output = Command::new("getent").args(["passwd", key]).stdin(Stdio::null()).output().ok()?;
+        Some(OsUser::parse(&String::from_utf8_lossy(&output.stdout)))
     }
 
     /// The users in `/etc/passwd`.

@@ -3,6 +3,7 @@
 //! Every engine of the family supports the simple protocol and text in the same way; binary forms of `name`, `oid` or arrays differ.
 
 pub(crate) use connect::sql::{identifier, literal, qualified};
+use postgres::error::SqlState;
 use postgres::{GenericClient, SimpleQueryMessage};
 
 /// One row of an answer; NULL is `None`.
@@ -24,6 +25,19 @@ impl TextRow {
     /// A truth value as any engine writes it: `t`, `true`.
     pub(crate) fn is_true(&self, column: usize) -> bool {
         matches!(self.get(column), Some("t" | "true"))
+    }
+}
+
+/// The error of a session whose queries read catalogs.
+pub trait QueryError {
+    /// The server's message, if the role may not read what was queried (SQLSTATE 42501).
+    fn refusal(&self) -> Option<String>;
+}
+
+impl QueryError for postgres::Error {
+    fn refusal(&self) -> Option<String> {
+        let error = self.as_db_error()?;
+        (*error.code() == SqlState::INSUFFICIENT_PRIVILEGE).then(|| error.message().to_owned())
     }
 }
 

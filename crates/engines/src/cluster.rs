@@ -128,8 +128,20 @@ impl Cluster {
     /// The same with a node first that answers, where any node will do and the first one is away or no part of the cluster: also the name of that one, and
     /// why. Unchanged if none answers.
     #[must_use]
-    pub fn entered_where_possible(mut self) -> (Cluster, Option<(String, String)>) {
-        let is_any = self.engine.entry == EntryPoints::EveryNode && self.engine.load == LoadPath::Table;
+    pub fn entered_where_possible(self) -> (Cluster, Option<(String, String)>) {
+        let is_any = self.engine.load == LoadPath::Table;
+        self.entered_if(is_any)
+    }
+
+    /// The same for sessions that read and write at one node: also where each node has a ledger of its own beside all rows.
+    #[must_use]
+    pub fn entered_at_any_copy(self) -> (Cluster, Option<(String, String)>) {
+        let is_any = self.engine.load == LoadPath::Table || matches!(self.engine.layout, Layout::Copies(_));
+        self.entered_if(is_any)
+    }
+
+    fn entered_if(mut self, is_any: bool) -> (Cluster, Option<(String, String)>) {
+        let is_any = is_any && self.engine.entry == EntryPoints::EveryNode;
         if !is_any || !self.is_clustered() || self.nodes.iter().any(|node| node.is_coordinator) {
             return (self, None);
         }

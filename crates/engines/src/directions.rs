@@ -1,7 +1,7 @@
 //! Who follows whom among nodes that send each other what they write, and whether that works, by the catalogs of both sides.
 
 use crate::catalog;
-pub use crate::catalog::TextRow;
+pub use crate::catalog::{QueryError, TextRow};
 use crate::engine::replications;
 use postgres::{Client, Error};
 
@@ -16,6 +16,8 @@ pub struct Subscription {
     pub enabled: bool,
     /// Whether its process runs, as far as the replication system shows that.
     pub running: bool,
+    /// Errors of its apply worker, as far as the server counts them.
+    pub errors: u64,
     /// The replication system that has it in its own catalog.
     pub system: Option<&'static str>,
     /// The node that is followed, by its key in that catalog.
@@ -42,6 +44,19 @@ pub struct Directions {
     pub all: Vec<Direction>,
     /// Of each node, the subscriptions that lead to none of the others: where no catalog names the source, the slot would.
     astray: Vec<Vec<Subscription>>,
+    /// What the role may not read.
+    pub hidden: Vec<Hidden>,
+}
+
+/// A replication system whose state on a node the role may not read. Whether replication works there is unknown.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Hidden {
+    /// The node, by its place.
+    pub node: usize,
+    /// The name of the system.
+    pub system: &'static str,
+    /// The server's message.
+    pub why: String,
 }
 
 /// What one node has.
@@ -51,6 +66,7 @@ struct Seen {
     /// The node's own key in the catalog of each replication system.
     keys: Vec<(&'static str, String)>,
     subscriptions: Vec<Subscription>,
+    hidden: Vec<(&'static str, String)>,
 }
 
 /// Slots that subscriptions read.
@@ -62,11 +78,15 @@ const NATIVE: &str = "select s.subname as subscription, coalesce(s.subslotname, 
         null::text as source \
     from pg_catalog.pg_subscription s join pg_catalog.pg_database d on d.oid = s.subdbid and d.datname = pg_catalog.current_database()";
 
+/// Errors of PostgreSQL's own apply workers, which are counted since PostgreSQL 15.
+const COUNTS_ERRORS: &str = "pg_catalog.to_regclass('pg_catalog.pg_stat_subscription_stats') is not null";
+const ERRORS: &str = "select subname::text, apply_error_count::text from pg_catalog.pg_stat_subscription_stats where apply_error_count > 0";
+
 /// Reads what so many nodes have. `ask` runs a query at a node, by its place.
 ///
 /// # Errors
 /// Those of `ask`.
-pub fn find<E>(
+pub fn find<E: QueryError>(
     nodes: usize,
     mut ask: impl FnMut(usize, &str) -> Result<Vec<TextRow>, E>,
 ) -> Result<Directions, E> {
@@ -96,16 +116,33 @@ fn is_so<E>(ask: &mut impl FnMut(&str) -> Result<Vec<TextRow>, E>, condition: &s
     Ok(ask(&format!("select {condition}"))?.first().is_some_and(|row| row.is_true(0)))
 }
 
-fn look<E>(ask: &mut impl FnMut(&str) -> Result<Vec<TextRow>, E>) -> Result<Seen, E> {
+fn look<E: QueryError>(ask: &mut impl FnMut(&str) -> Result<Vec<TextRow>, E>) -> Result<Seen, E> {
     let slots = ask(SLOTS)?.iter().filter_map(|row| row.get(0).map(str::to_owned)).collect();
     let mut seen = Seen { slots, ..Seen::default() };
     seen.add(&ask(&columns(NATIVE))?, None);
+    if !seen.subscriptions.is_empty() && is_so(ask, COUNTS_ERRORS)? {
+        let errors = ask(ERRORS)?;
+        for own in &mut seen.subscriptions {
+            let row = errors.iter().find(|row| row.get(0) == Some(&*own.name));
+            own.errors = row.and_then(|row| row.get(1)?.parse().ok()).unwrap_or(0);
+        }
+    }
     let found = replications(|replication| replication.subscriptions.is_some(), |sign| is_so(ask, sign))?;
     for replication in found {
         let Some(subscriptions) = replication.subscriptions else { continue };
-        seen.add(&ask(&columns(subscriptions))?, Some(replication.name));
         // As in the nodes of an engine's catalog: the key, and whether it is this server.
-        let nodes = ask(replication.nodes)?;
+        let read = ask(&columns(subscriptions)).and_then(|rows| Ok((rows, ask(replication.nodes)?)));
+        let (rows, nodes) = match read {
+            Ok(read) => read,
+            Err(error) => match error.refusal() {
+                Some(why) => {
+                    seen.hidden.push((replication.name, why));
+                    continue;
+                }
+                None => return Err(error),
+            },
+        };
+        seen.add(&rows, Some(replication.name));
         let own = nodes.iter().find(|row| row.is_true(6)).and_then(|row| row.get(0));
         seen.keys.extend(own.map(|key| (replication.name, key.to_owned())));
     }
@@ -125,6 +162,7 @@ impl Seen {
             slot: row.get(1).unwrap_or_default().to_owned(),
             enabled: row.is_true(2),
             running: row.is_true(3),
+            errors: 0,
             system,
             source: row.get(4).map(str::to_owned),
         }));
@@ -140,7 +178,12 @@ impl Seen {
 
 impl Directions {
     fn of(seen: &[Seen]) -> Directions {
-        let mut directions = Directions { all: Vec::new(), astray: vec![Vec::new(); seen.len()] };
+        let hidden = |(node, seen): (usize, &Seen)| {
+            let of_node = |(system, why): &(&'static str, String)| Hidden { node, system, why: why.clone() };
+            seen.hidden.iter().map(of_node).collect::<Vec<_>>()
+        };
+        let hidden = seen.iter().enumerate().flat_map(hidden).collect();
+        let mut directions = Directions { all: Vec::new(), astray: vec![Vec::new(); seen.len()], hidden };
         for (follower, node) in seen.iter().enumerate() {
             for subscription in &node.subscriptions {
                 // A slot may have one name on all sources: the catalog that names the source is better.
@@ -164,15 +207,19 @@ impl Directions {
 
     /// Whether there is a subscription at all, wherever it leads.
     pub fn exist(&self) -> bool {
-        !self.all.is_empty() || self.astray.iter().any(|subscriptions| !subscriptions.is_empty())
+        let is_astray = self.astray.iter().any(|subscriptions| !subscriptions.is_empty());
+        !self.all.is_empty() || is_astray || !self.hidden.is_empty()
     }
 
     /// The pairs of a follower and a source without a slot between them, and why as far as it is known: that heals by no waiting.
     pub fn cut(&self) -> Vec<(usize, usize, String)> {
         let nodes = self.astray.len();
         let pairs = (0..nodes).flat_map(|follower| (0..nodes).map(move |source| (follower, source)));
+        // What a node follows is unknown if either catalog is hidden: the source has its own key there.
+        let is_hidden = |node: usize| self.hidden.iter().any(|hidden| hidden.node == node);
         let is_cut = |&(follower, source): &(usize, usize)| {
-            follower != source && !self.between(follower, source).any(|direction| direction.has_slot)
+            let is_known = follower != source && !is_hidden(follower) && !is_hidden(source);
+            is_known && !self.between(follower, source).any(|direction| direction.has_slot)
         };
         pairs
             .filter(is_cut)
@@ -224,12 +271,25 @@ impl Directions {
 }
 
 impl Subscription {
+    /// Whether its own node shows nothing wrong with it.
+    pub fn is_healthy(&self) -> bool {
+        self.enabled && self.running && self.errors == 0
+    }
+
     /// What its own node shows of it.
     pub fn state(&self) -> String {
-        let state = match (self.enabled, self.running) {
-            (false, _) => "is disabled",
-            (true, false) => "has stopped (the node's log has the reason)",
-            (true, true) => "is enabled",
+        const LOG: &str = "the node's log has the reason";
+        let errors = match self.errors {
+            1 => "1 error of its apply worker".to_owned(),
+            errors => format!("{errors} errors of its apply worker"),
+        };
+        let state = match (self.enabled, self.running, self.errors) {
+            (false, _, 0) => "is disabled".to_owned(),
+            (false, _, _) => format!("is disabled after {errors} ({LOG})"),
+            (true, false, 0) => format!("has stopped ({LOG})"),
+            (true, false, _) => format!("has stopped after {errors} ({LOG})"),
+            (true, true, 0) => "is enabled".to_owned(),
+            (true, true, _) => format!("is enabled, with {errors} so far ({LOG})"),
         };
         format!("the subscription {} {state}", self.name)
     }
@@ -245,6 +305,7 @@ mod tests {
             slot: "one_name".to_owned(),
             enabled: true,
             running: *running,
+            errors: 0,
             system: Some("pgactive"),
             source: Some((*source).to_owned()),
         };
@@ -252,6 +313,7 @@ mod tests {
             slots: slots.iter().map(|slot| (*slot).to_owned()).collect(),
             keys: vec![("pgactive", key.to_owned())],
             subscriptions: follows.iter().map(subscription).collect(),
+            hidden: Vec::new(),
         }
     }
 
@@ -287,6 +349,24 @@ mod tests {
     }
 
     #[test]
+    fn errors_of_an_apply_worker_are_part_of_its_state() {
+        let mut one = node("b", &[], &[("a", true)]).subscriptions.remove(0);
+        let mut state = |enabled, running, errors| {
+            (one.enabled, one.running, one.errors) = (enabled, running, errors);
+            assert_eq!(one.is_healthy(), one.state().ends_with(" is enabled"), "{}", one.state());
+            one.state().trim_start_matches("the subscription from_a ").to_owned()
+        };
+        assert_eq!(state(true, true, 0), "is enabled");
+        assert_eq!(state(false, false, 0), "is disabled");
+        assert_eq!(
+            state(false, false, 1),
+            "is disabled after 1 error of its apply worker (the node's log has the reason)"
+        );
+        assert!(state(true, false, 3).starts_with("has stopped after 3 errors of its apply worker"));
+        assert!(state(true, true, 3).starts_with("is enabled, with 3 errors of its apply worker so far"));
+    }
+
+    #[test]
     fn a_stopped_subscription_is_halted_and_not_cut() {
         let slots = &["one_name"];
         let nodes = [node("a", slots, &[("b", true)]), node("b", slots, &[("a", false)])];
@@ -299,6 +379,36 @@ mod tests {
         assert!(found.faults_of(1)[0].1.contains("has stopped"));
     }
 
+    #[derive(Debug)]
+    struct Broken(bool);
+
+    impl QueryError for Broken {
+        fn refusal(&self) -> Option<String> {
+            self.0.then(|| "permission denied for table pgactive_nodes".to_owned())
+        }
+    }
+
+    /// The sign of pgactive is there, and its catalog may be read on the first node only.
+    fn with_rights_on_the_first(is_refused: bool) -> Result<Directions, Broken> {
+        find(2, |node, sql| match sql {
+            sql if sql.contains("extname = 'pgactive'") => {
+                Ok(vec![[Some("t".to_owned())].into_iter().collect()])
+            }
+            sql if sql.contains("pgactive.") && node == 1 => Err(Broken(is_refused)),
+            _ => Ok(vec![]),
+        })
+    }
+
+    #[test]
+    fn a_catalog_that_the_role_may_not_read_is_no_fault_of_replication() {
+        let found = with_rights_on_the_first(true).unwrap();
+        let why = "permission denied for table pgactive_nodes".to_owned();
+        assert_eq!(found.hidden, [Hidden { node: 1, system: "pgactive", why }]);
+        assert!(found.exist() && found.cut().is_empty() && found.halted().is_empty());
+        // Any other error is one.
+        assert!(with_rights_on_the_first(false).is_err());
+    }
+
     /// Answers in the forms of two kinds of sessions.
     #[test]
     fn what_nodes_answer_is_read_the_same_by_any_session() {
@@ -306,7 +416,7 @@ mod tests {
             |cells: &[&str]| vec![cells.iter().map(|cell| Some((*cell).to_owned())).collect::<TextRow>()];
         let found = find(2, |node, sql| {
             let is_follower = node == 1;
-            Ok::<Vec<TextRow>, ()>(match sql {
+            Ok::<Vec<TextRow>, Broken>(match sql {
                 sql if sql == SLOTS && node == 0 => cells(&["s"]),
                 sql if sql.contains("pg_subscription s join") && is_follower => {
                     cells(&["sub", "s", "true", "f", ""])

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use postgres::{Client, Error};
 
-use crate::catalog::{self, TextRow};
+use crate::catalog::{self, QueryError, TextRow};
 use crate::directions::{self, Direction, Directions};
 use crate::engine::{native_sets, replications};
 use crate::profile::Sets;
@@ -48,7 +48,7 @@ struct Seen {
 ///
 /// # Errors
 /// Those of `ask`.
-pub fn unsent<E>(
+pub fn unsent<E: QueryError>(
     directions: &Directions,
     nodes: usize,
     tables: &[Sent],
@@ -67,9 +67,11 @@ pub fn unsent<E>(
             .iter()
             .filter(|one| (one.follower, one.source) == (follower, source) && one.has_slot)
             .collect();
-        // What has no sets sends every table.
-        let has_sets =
-            |one: &&Direction| seen[follower].iter().any(|seen| seen.system == one.subscription.system);
+        // What has no sets sends every table; sets that the role may not read are unknown.
+        let has = |node: usize, one: &Direction| {
+            seen[node].iter().any(|seen| seen.system == one.subscription.system)
+        };
+        let has_sets = |one: &&Direction| has(follower, one) && has(source, one);
         if between.is_empty() || !between.iter().all(has_sets) {
             continue;
         }
@@ -100,7 +102,7 @@ pub fn of_clients<'c>(
     unsent(&directions, nodes, tables, ask)
 }
 
-fn look<E>(ask: &mut impl FnMut(&str) -> Result<Vec<TextRow>, E>) -> Result<Vec<Seen>, E> {
+fn look<E: QueryError>(ask: &mut impl FnMut(&str) -> Result<Vec<TextRow>, E>) -> Result<Vec<Seen>, E> {
     let installed = replications(
         |replication| replication.sets.is_some() && replication.subscriptions.is_some(),
         |sign| Ok(ask(&format!("select {sign}"))?.first().is_some_and(|row| row.is_true(0))),
@@ -109,9 +111,16 @@ fn look<E>(ask: &mut impl FnMut(&str) -> Result<Vec<TextRow>, E>) -> Result<Vec<
     let all: Vec<(Option<&'static str>, &'static Sets)> = named.chain([(None, native_sets())]).collect();
     let mut seen = Vec::with_capacity(all.len());
     for (system, sets) in all {
-        let (subscribed, sent) = (ask(sets.subscribed)?, ask(sets.sent)?);
-        let taken = sets.taken.map(&mut *ask).transpose()?;
-        seen.push(Seen { system, sets, subscribed, sent, taken });
+        let mut read = || -> Result<Seen, E> {
+            let (subscribed, sent) = (ask(sets.subscribed)?, ask(sets.sent)?);
+            Ok(Seen { system, sets, subscribed, sent, taken: sets.taken.map(&mut *ask).transpose()? })
+        };
+        match read() {
+            Ok(read) => seen.push(read),
+            // Directions that the role cannot see have nothing to do with sets either.
+            Err(error) if error.refusal().is_some() => {}
+            Err(error) => return Err(error),
+        }
     }
     Ok(seen)
 }
@@ -174,7 +183,7 @@ mod tests {
     fn found(sent: &[&str], taken: &[&str]) -> Vec<Unsent> {
         let native = native_sets();
         let mut ask = |node: usize, sql: &str| {
-            Ok::<Vec<TextRow>, ()>(match (node, sql) {
+            Ok::<Vec<TextRow>, postgres::Error>(match (node, sql) {
                 (0, sql) if sql.contains("pg_replication_slots") => vec![row(&["s"])],
                 (1, sql) if sql.contains("as running") && sql.contains("pg_subscription s") => {
                     vec![row(&["sub", "s", "true", "true", "-"])]

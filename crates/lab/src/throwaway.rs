@@ -225,7 +225,7 @@ impl Throwaway {
         let (data_dir, log) = (self.data_dir(), self.log_path());
         let (child, launch) = process::spawn_postmaster(
             &self.installation,
-            &data_dir,
+            (&data_dir, None),
             &log,
             self.user.as_ref(),
             Lifetime::OurProcess,

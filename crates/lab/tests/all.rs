@@ -1,6 +1,7 @@
 //! All tests of this crate in one program; `scripts/test` runs each module as a suite of its own.
 
 mod engines;
+mod found;
 mod local;
 mod throwaway;
 mod topologies;

@@ -5,6 +5,7 @@ use connect::control::{self, Control};
 use connect::hot::{self, HotConnection};
 use engines::cluster::Cluster;
 use engines::profile::{LoadPath, Replication};
+use wire::error::SqlState;
 
 use crate::error::LoadError;
 
@@ -40,6 +41,7 @@ pub(crate) fn of_node(
     spec: &ConnSpec,
     control: &mut postgres::Client,
 ) -> Result<ConnSpec, LoadError> {
+    let found_at = spec.clone();
     let mut spec = spec.clone();
     if cluster.engine.load != LoadPath::EachNode || !cluster.is_clustered() {
         return Ok(spec);
@@ -49,10 +51,26 @@ pub(crate) fn of_node(
         Ok(control.query_one(&format!("select {sign}"), &[])?.get::<_, bool>(0))
     });
     let found = found.map_err(|source| LoadError::sql("reading the extensions", source))?;
-    let settings = found.iter().filter_map(|replication| replication.local_writes);
-    spec.session_settings.extend(settings.map(|(name, value)| (name.to_owned(), value.to_owned())));
-    Ok(spec)
+    let settings: Vec<(String, String)> = found
+        .iter()
+        .filter_map(|replication| replication.local_writes)
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect();
+    spec.session_settings.extend(settings.iter().cloned());
+    match shared(&spec) {
+        // A pooler does not pass them on, and the node's own address does.
+        Err(error) if error.sqlstate() == Some(TOO_LATE) => {
+            let way = found.iter().find_map(|one| cluster.direct_way(&found_at, control, one));
+            let mut direct = way.ok_or(error)?;
+            direct.session_settings.extend(settings);
+            Ok(direct)
+        }
+        _ => Ok(spec),
+    }
 }
+
+/// `cant_change_runtime_param`: a session must begin with the setting.
+const TOO_LATE: SqlState = SqlState(*b"55P02");
 
 /// A hot connection, without [`SETTINGS`].
 pub(crate) fn hot(spec: &ConnSpec) -> Result<HotConnection, connect::ConnectError> {

@@ -130,7 +130,10 @@ pub(crate) fn publish(fill: &mut Fill<'_>, reporter: &mut Reporter<'_>) -> Resul
             return Ok(false);
         }
     }
-    let mut faults = if published == 0 { Vec::new() } else { await_directions(members, stop)? };
+    let (mut faults, hidden) = match published {
+        0 => Default::default(),
+        _ => await_directions(members, stop)?,
+    };
     if let (Some(dataset), true) = (fill.datasets.first(), published > 0 && faults.is_empty()) {
         let tables = sent(&dataset.schema_name, content.tables(), dataset.partitions);
         faults = unsent(members, &tables)?;
@@ -143,6 +146,13 @@ pub(crate) fn publish(fill: &mut Fill<'_>, reporter: &mut Reporter<'_>) -> Resul
             names(content.tables()),
             members.len(),
             faults.join("; ")
+        ),
+        _ if !hidden.is_empty() => format!(
+            "{} was loaded on {} nodes separately and added to what they replicate. Whether replication works is unknown: {}; run pgfathom verify as a role \
+             that may (-U)",
+            names(content.tables()),
+            members.len(),
+            hidden.join("; ")
         ),
         _ => format!(
             "{} was loaded on {} nodes separately and added to what they replicate; all nodes have caught up",
@@ -159,8 +169,11 @@ pub(crate) fn publish(fill: &mut Fill<'_>, reporter: &mut Reporter<'_>) -> Resul
 }
 
 /// The directions in which nothing is replicated, in words, after a short wait for processes that are started again. A node without a slot on another one waits
-/// for nothing, so the positions of slots do not show it.
-fn await_directions(members: &mut [NodeSession], stop: &Stop) -> Result<Vec<String>, LoadError> {
+/// for nothing, so the positions of slots do not show it. Also, in words, what the role may not read of it.
+fn await_directions(
+    members: &mut [NodeSession],
+    stop: &Stop,
+) -> Result<(Vec<String>, Vec<String>), LoadError> {
     let begun = Instant::now();
     loop {
         let found = directions::of_clients(members.iter_mut().map(|member| &mut *member.control));
@@ -168,9 +181,13 @@ fn await_directions(members: &mut [NodeSession], stop: &Stop) -> Result<Vec<Stri
         let faults = found.faults().into_iter().map(|(follower, source, why)| {
             format!("{} does not get what {} writes ({why})", members[follower].name, members[source].name)
         });
+        let hidden = found.hidden.iter().map(|hidden| {
+            let node = &members[hidden.node].name;
+            format!("this role may not read the state of {} on {node} ({})", hidden.system, hidden.why)
+        });
         let faults: Vec<String> = faults.collect();
         if faults.is_empty() || stop.level() > StopLevel::Run || begun.elapsed() >= RESTART_LIMIT {
-            return Ok(faults);
+            return Ok((faults, hidden.collect()));
         }
         std::thread::sleep(CATCH_UP_LOOK);
     }

@@ -9,6 +9,7 @@
 use app::failure::Failure;
 use app::terminal::Terminal;
 use record::escape::visible;
+use std::collections::BTreeSet;
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -63,6 +64,8 @@ pub struct Console {
     color: bool,
     live: bool,
     line: Mutex<Line>,
+    /// Warnings that were printed: several steps of a verb may find the same thing, and one warning of it is enough.
+    warned: Mutex<BTreeSet<String>>,
     /// The first failure of stdout.
     undelivered: OnceLock<std::io::Error>,
 }
@@ -72,7 +75,15 @@ impl Console {
     pub fn new(quiet: bool, verbose: bool, color: bool) -> Console {
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         let live = std::io::stderr().is_terminal() && !dumb;
-        Console { quiet, verbose, color, live, line: Mutex::default(), undelivered: OnceLock::new() }
+        Console {
+            quiet,
+            verbose,
+            color,
+            live,
+            line: Mutex::default(),
+            warned: Mutex::default(),
+            undelivered: OnceLock::new(),
+        }
     }
 
     fn line(&self, text: &str) {
@@ -134,6 +145,10 @@ impl Terminal for Console {
 
     /// Something the user should know although the work goes on; also with `-q`.
     fn warn(&self, text: &str) {
+        let is_new = self.warned.lock().unwrap_or_else(PoisonError::into_inner).insert(text.to_owned());
+        if !is_new {
+            return;
+        }
         let (yellow, plain) = if self.color { ("\x1b[33m", "\x1b[0m") } else { ("", "") };
         self.line(&format!("{yellow}warning{plain}: {}", visible(&record::redact::text(text))));
     }

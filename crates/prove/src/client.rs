@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use connect::hot::{self, CancelToken, HotConnection, TextRow};
 use connect::{ConnSpec, ConnectError};
+use engines::directions::QueryError;
 use wire::backend::{self, TransactionStatus, tag};
 use wire::error::ServerError;
 use wire::frontend;
@@ -135,6 +136,17 @@ pub enum ClientError {
     /// No server could be reached.
     #[error(transparent)]
     Connect(#[from] ConnectError),
+}
+
+impl QueryError for ClientError {
+    fn refusal(&self) -> Option<String> {
+        match self {
+            ClientError::Refused { error, .. } if &error.sqlstate.0 == b"42501" => {
+                Some(error.message.clone())
+            }
+            _ => None,
+        }
+    }
 }
 
 impl ClientError {

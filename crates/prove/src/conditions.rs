@@ -355,22 +355,45 @@ fn prove_each(
     observer: &mut dyn FnMut(Progress),
 ) -> Result<Report, ProveError> {
     let mut all: Option<Report> = None;
+    let mut conditions = options.conditions.clone();
+    let compared = compare_copies(what, copies, &mut conditions, watch)?;
+    let options = Options { conditions, ..options.clone() };
     for (name, cluster) in copies {
-        let report = prove_watched(what, cluster, options, watch, observer)
-            .map_err(|source| ProveError::OnNode { node: name.clone(), source: Box::new(source) })?
-            .of_node(name);
+        let report = prove_watched(what, cluster, &options, watch, observer).map_err(at(name))?.of_node(name);
         all = Some(match all {
             None => report,
             Some(all) => all.and(report),
         });
     }
     let mut all = all.ok_or(ProveError::Answer { doing: "looking for the nodes" })?;
+    all.answers.extend(compared);
+    all.answers.sort_by_key(|answer| answer.condition);
     let names: Vec<&str> = copies.iter().map(|(name, _)| name.as_str()).collect();
     all.notes.push(format!(
         "each of the nodes {} holds every row and was judged by itself, in its own snapshot; whether they have the same rows is what verify shows",
         names.join(", ")
     ));
     Ok(all)
+}
+
+/// What must be the same on all of these nodes, each read in a snapshot of its own; the other conditions stay in `wanted`.
+fn compare_copies(
+    what: &dyn Conditions,
+    copies: &[(String, Cluster)],
+    wanted: &mut BTreeSet<Condition>,
+    watch: &Watch<'_>,
+) -> Result<Vec<Answer>, ProveError> {
+    let mut nodes = Vec::with_capacity(copies.len());
+    for (name, cluster) in copies {
+        let opened = nodes::open(what, cluster, watch).map_err(at(name))?;
+        nodes.extend(opened.nodes.into_iter().map(|node| Node { name: name.clone(), ..node }));
+    }
+    Ok(what.judge_copies(&mut nodes, wanted))
+}
+
+fn at(node: &str) -> impl FnOnce(ProveError) -> ProveError {
+    let node = node.to_owned();
+    move |source| ProveError::OnNode { node, source: Box::new(source) }
 }
 
 fn prove_watched(

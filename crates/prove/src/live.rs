@@ -161,7 +161,9 @@ impl LiveError {
                     .to_owned(),
             ),
             LiveError::Replicated { .. } => Some(
-                "use another database, or another cluster of this engine, that replicates only the tables that it names".to_owned(),
+                "name every node that receives it in the cluster file (--cluster), or use another database, or another cluster of this engine, that replicates \
+                 only the tables that it names"
+                    .to_owned(),
             ),
             LiveError::Disturbed(_) => Some("run pgfathom prove again when no other one runs on these tables".to_owned()),
             LiveError::Deaf(_) => Some("let replication work first; verify and the log of that node show more".to_owned()),

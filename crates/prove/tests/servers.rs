@@ -435,3 +435,30 @@ fn tables_whose_making_is_cut_are_made_again() {
     drop((site, server, journal));
     std::fs::remove_dir_all(dir).unwrap();
 }
+
+/// A multimaster that a DBA made publishes all tables, mostly. The nodes of the proof all get its tables; a subscriber outside would stop at their first row.
+#[test]
+fn publications_of_all_tables_carry_a_proof_whose_nodes_are_all_their_readers() {
+    const SHAPE: Shape = Shape { name: "ack", columns: "client int not null, seq int not null", key: None };
+    let (dir, journal) = journal("all-tables");
+    let cluster = ThrowawayCluster::multimaster(&newest(), 2).unwrap();
+    for node in cluster.nodes() {
+        node.execute("drop publication pgfathom").unwrap();
+        node.execute("create publication pgfathom for all tables").unwrap();
+    }
+    let site = site_of(&cluster, &journal);
+    let tables = Tables::make(&site, &[SHAPE]).unwrap();
+    tables.remove(&site);
+    cluster.node(0).execute("select pg_create_logical_replication_slot('outside', 'pgoutput')").unwrap();
+    match Tables::make(&site, &[SHAPE]) {
+        Err(LiveError::Replicated { node, what }) => {
+            assert_eq!(node, cluster.file().node[0].name);
+            assert!(what.contains("the slot outside may read"), "{what}");
+        }
+        found => panic!("{found:?}"),
+    }
+    let left = "select count(*) from pg_namespace where nspname = 'pgfathom_prove'";
+    assert_eq!(cluster.node(1).value(left).unwrap().as_deref(), Some("0"));
+    drop((site, cluster, journal));
+    std::fs::remove_dir_all(dir).unwrap();
+}

@@ -10,6 +10,7 @@ use wire::error::SqlState;
 use wire::frontend;
 use wire::prepared::{Template, Wire};
 
+use crate::backoff::{Backoff, is_not_now};
 use crate::control::{Control, Failure};
 use crate::engine::session::Session;
 use crate::engine::{NANOS_PER_SECOND, Nanos};
@@ -20,12 +21,6 @@ use crate::workload::{Mix, MixSession, TransactionError, Workload};
 
 /// About a run that cannot begin because a node is no part of its cluster.
 const ISOLATED_HINT: &str = "wait until the node has caught up, or leave it out: --connect NODE,NODE";
-/// How long a session pauses whose server refuses every statement, before it connects anew.
-const ISOLATED_PAUSE: Nanos = NANOS_PER_SECOND / 5;
-/// First pause before a lost connection is dialed again; it doubles up to [`BACKOFF_MAX`].
-const BACKOFF_FIRST: Nanos = NANOS_PER_SECOND / 20;
-/// Longest pause before a lost connection is dialed again: it blurs the end of an outage.
-const BACKOFF_MAX: Nanos = NANOS_PER_SECOND / 4;
 /// `read_only_sql_transaction`: this server takes no writes any more.
 const READ_ONLY: &str = "25006";
 /// How long a session tries to get its first connection when the server reports that it will soon be able to.
@@ -134,21 +129,25 @@ impl<W: Workload> Client<W> {
         };
         if self.plan.mix.is_simulated() {
             self.plan.control.session_connected(session.now(), true, false);
-            let _ = self.work(&session, &[], &mut state).await;
+            let _ = self.work(&session, &[], &mut state, &Backoff::default()).await;
             return self.plan.control.session_ended();
         }
+        let backoff = Backoff::default();
         let mut is_first_time = true;
         let mut server = 0;
-        while let Some(templates) = self.connect(&session, is_first_time).await {
+        while let Some(templates) = self.connect(&session, &backoff, is_first_time).await {
             let was_at = std::mem::replace(&mut server, session.server());
             self.plan.control.session_connected(session.now(), is_first_time, server != was_at);
             is_first_time = false;
-            match self.work(&session, &templates, &mut state).await {
+            match self.work(&session, &templates, &mut state, &backoff).await {
                 Ended::Over => {
                     self.plan.control.session_ended();
                     return;
                 }
-                Ended::Lost(message) => self.plan.control.session_lost(session.now(), || message),
+                Ended::Lost(message) => {
+                    self.plan.control.session_lost(session.now(), || message);
+                    self.pause(&session, &backoff).await;
+                }
                 Ended::Aborted(why) => {
                     session.disconnect();
                     self.plan.control.session_aborted(|| why);
@@ -159,9 +158,13 @@ impl<W: Workload> Client<W> {
     }
 
     /// A connection with prepared statements; `None` when there is no use in trying further.
-    async fn connect(&self, session: &Session, is_first_time: bool) -> Option<Vec<Template>> {
+    async fn connect(
+        &self,
+        session: &Session,
+        backoff: &Backoff,
+        is_first_time: bool,
+    ) -> Option<Vec<Template>> {
         let begun = session.now();
-        let mut pause = BACKOFF_FIRST;
         loop {
             let failure = match session.connect().await {
                 Ok(()) => match prepare(session, self.plan.wire, self.plan.mix.statements()).await {
@@ -187,8 +190,15 @@ impl<W: Workload> Client<W> {
             {
                 return None;
             }
+            self.pause(session, backoff).await;
+        }
+    }
+
+    /// The pause after one more failure that is not due to a statement. The end of the run does not wait for it.
+    async fn pause(&self, session: &Session, backoff: &Backoff) {
+        let pause = backoff.next();
+        if pause > 0 && !self.plan.control.is_abandoned() && !session.is_over() {
             session.sleep_until(session.now() + pause).await;
-            pause = (pause * 2).min(BACKOFF_MAX);
         }
     }
 
@@ -205,7 +215,13 @@ impl<W: Workload> Client<W> {
         self.plan.mix.audit(item, state, waited, audits);
     }
 
-    async fn work(&self, session: &Session, templates: &[Template], state: &mut MixSession<W>) -> Ended {
+    async fn work(
+        &self,
+        session: &Session,
+        templates: &[Template],
+        state: &mut MixSession<W>,
+        backoff: &Backoff,
+    ) -> Ended {
         let plan = &*self.plan;
         let limit = plan.transactions_per_session.unwrap_or(u64::MAX).min(TRANSACTIONS_PER_SESSION_MAX);
         loop {
@@ -221,7 +237,7 @@ impl<W: Workload> Client<W> {
             self.record.borrow_mut().begin();
             self.tally.borrow_mut().started(start);
             if let Some(ended) =
-                self.try_transaction(session, templates, state, (sequence as u32, start)).await
+                self.try_transaction(session, templates, state, (sequence as u32, start), backoff).await
             {
                 return ended;
             }
@@ -240,7 +256,6 @@ impl<W: Workload> Client<W> {
             }
             // Its node is no part of the cluster now, and would refuse thousands of transactions a second.
             TransactionError::Server(server) if control.is_isolated(&server.message) => {
-                session.sleep_until(session.now() + ISOLATED_PAUSE).await;
                 session.disconnect();
                 Some(error.message())
             }
@@ -257,6 +272,7 @@ impl<W: Workload> Client<W> {
         templates: &[Template],
         state: &mut MixSession<W>,
         (sequence, start): (u32, Start),
+        backoff: &Backoff,
     ) -> Option<Ended> {
         let plan = &*self.plan;
         let mut tries = 0;
@@ -269,6 +285,7 @@ impl<W: Workload> Client<W> {
             tries += 1;
             let error = match outcome {
                 Ok(()) => {
+                    backoff.reset();
                     self.committed(session, state, start, item);
                     session.rest(start);
                     state.ended(&plan.mix, item, true);
@@ -306,6 +323,13 @@ impl<W: Workload> Client<W> {
             drop(record);
             if error.aborts_session() {
                 return Some(Ended::Aborted(error.message()));
+            }
+            match error {
+                // Its pause follows when the loss has been counted.
+                _ if lost.is_some() => {}
+                TransactionError::Server(_) if is_not_now(sqlstate) => self.pause(session, backoff).await,
+                TransactionError::Server(_) => backoff.reset(),
+                _ => {}
             }
             return lost.map(Ended::Lost);
         }

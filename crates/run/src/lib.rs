@@ -4,6 +4,7 @@
 //! which runs transactions of a [`workload`] and counts them in a [`tally`]. It names no benchmark.
 
 pub mod audit;
+mod backoff;
 pub mod client;
 pub mod control;
 pub mod dial;

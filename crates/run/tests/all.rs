@@ -6,6 +6,7 @@ mod ends;
 mod failover;
 mod fuzz_corpus;
 mod live;
+mod not_now;
 mod open_blocks;
 mod pgbench_dialect;
 mod scripts_doc;

@@ -6,12 +6,14 @@ use crate::failure::Failure;
 use crate::skeleton::warn_of_unlisted;
 use ::prove::fault::{Disk, Fault, Journal, Node, Plan, Site, disk};
 use ::prove::live::claim::Claim;
+use connect::ConnSpec;
 use connect::cluster_file::ClusterFile;
 use connect::cluster_file::Role;
 use connect::conninfo::{Pinned, SessionAttrs};
+use connect::control::Control;
 use engines::profile::NodeLinks;
 use engines::{Cluster, Engine};
-use lab::local::{self, Installation, Instance, NodeWays, Replication, SyncStandbys, Topology};
+use lab::local::{self, Backend, Installation, Instance, NodeWays, Replication, SyncStandbys, Topology};
 use lab::throwaway::{Options, Throwaway, ThrowawayCluster};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -234,18 +236,17 @@ impl Testbed {
             warn_of_unlisted(context, &cluster, &mut control);
         }
         let mut site = match address.file() {
-            None => Site::spared(
-                &cluster,
-                Arc::clone(journal),
-                "its data directory is unknown: name a cluster file with --cluster",
-            ),
+            None => {
+                let node = |node: &engines::ClusterNode| of_others(node, None, allowed);
+                Site::new(cluster.engine, cluster.nodes.iter().map(node).collect(), Arc::clone(journal))
+            }
             Some(FileAddress { path, file, .. }) => {
                 // A cluster is also named by its folder.
                 let folder =
                     if path.is_dir() { path.as_path() } else { path.parent().unwrap_or(Path::new(".")) };
-                let is_ours = allowed || local::is_ours(folder) || is_throwaway(file);
+                let is_ours = local::is_ours(folder) || is_throwaway(file);
                 let ways = NodeWays::of(folder)?;
-                let node = |node| Ok(with_ways(node_of(node, file, is_ours)?, &cluster, &ways));
+                let node = |node| Ok(with_ways(node_of(node, file, (is_ours, allowed))?, &cluster, &ways));
                 let nodes = cluster.nodes.iter().map(node).collect::<Result<_, Failure>>()?;
                 Site::new(cluster.engine, nodes, Arc::clone(journal))
             }
@@ -333,13 +334,16 @@ fn with_ways(mut node: Node, cluster: &Cluster, ways: &NodeWays) -> Node {
     node
 }
 
-fn node_of(node: &engines::ClusterNode, file: &ClusterFile, is_ours: bool) -> Result<Node, Failure> {
+fn node_of(
+    node: &engines::ClusterNode,
+    file: &ClusterFile,
+    (is_ours, allowed): (bool, bool),
+) -> Result<Node, Failure> {
     let (name, role, spec) = (&node.name, node.role, node.spec.clone());
-    if !is_ours {
-        let why = "it was not started by pgfathom up; --allow-faults overrides this";
-        return Ok(Node::spared(name, role, spec, why));
-    }
     let written = file.node.iter().find(|other| other.name == *name);
+    if !is_ours {
+        return Ok(of_others(node, written, allowed));
+    }
     let instance = written.map(|node| Instance::of_node(file, node)).transpose()?.flatten();
     Ok(match instance {
         Some(instance) => Node::hurtable(name, role, spec, instance),
@@ -350,4 +354,51 @@ fn node_of(node: &engines::ClusterNode, file: &ClusterFile, is_ours: bool) -> Re
             "its files are not on this host, or the cluster file does not name their location",
         ),
     })
+}
+
+/// A node that pgfathom did not start: faults hit its processes only on request, and if they are surely those of its server.
+fn of_others(
+    node: &engines::ClusterNode,
+    written: Option<&connect::cluster_file::Node>,
+    allowed: bool,
+) -> Node {
+    let (name, role, spec) = (&node.name, node.role, node.spec.clone());
+    if !allowed {
+        let why = "it was not started by pgfathom up; --allow-faults permits faults on it, on the host where it runs";
+        return Node::spared(name, role, spec, why);
+    }
+    if let Some(host) = written.and_then(|node| node.ssh.as_ref()) {
+        return Node::spared(
+            name,
+            role,
+            spec,
+            &format!("its files are on another host ({host}); run pgfathom there"),
+        );
+    }
+    let named = written.and_then(|node| node.data_directory.as_deref());
+    // The session lasts until its process has been looked at.
+    let instance =
+        backend_of(&node.spec).and_then(|(_session, backend)| Instance::of_backend(backend, named));
+    match instance {
+        Ok(instance) => Node::hurtable(name, role, spec, instance),
+        Err(why) => Node::spared(name, role, spec, &why),
+    }
+}
+
+/// A session of this node, and what it reports about its server.
+fn backend_of(spec: &ConnSpec) -> Result<(Control, Backend), String> {
+    let mut control = connect::control::connect(spec)
+        .map_err(|error| format!("it does not answer, so its processes are unknown: {error}"))?;
+    let sql = "select pg_catalog.pg_backend_pid(), \
+                      pg_catalog.date_part('epoch', pg_catalog.pg_postmaster_start_time())::bigint, \
+                      pg_catalog.current_setting('port')";
+    let row = control.query_one(sql, &[]).map_err(|error| format!("its processes are unknown: {error}"))?;
+    let (pid, started_s, port): (i32, i64, String) = (row.get(0), row.get(1), row.get(2));
+    let unknown = |_| "its processes are unknown: it reports no valid process number or port".to_owned();
+    let backend = Backend {
+        pid: u32::try_from(pid).map_err(|_| unknown(()))?,
+        started_s,
+        port: port.parse().map_err(|_| unknown(()))?,
+    };
+    Ok((control, backend))
 }

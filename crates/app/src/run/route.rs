@@ -113,14 +113,14 @@ impl Route {
         let is_sharded = Cluster::has_foreign_partitions;
         let cluster = match (&self.connect, &self.data) {
             (None, None) if !seeks_owner => {
-                let spec = address.spec(context)?;
+                let spec = address.spec_of_any_copy(context)?;
                 match self.entered_by_worker(address, &spec, context)? {
                     Some(cluster) => cluster,
                     None => return Ok(spec),
                 }
             }
             (None, None) => {
-                let spec = address.spec(context)?;
+                let spec = address.spec_of_any_copy(context)?;
                 let found = match address.cluster_of_file()? {
                     Some(cluster) => Some(cluster),
                     // A target that cannot be queried counts as one server.

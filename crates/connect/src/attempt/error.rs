@@ -14,6 +14,7 @@ use super::Endpoint;
 use crate::cluster_file::{CLUSTER_FILE_NAME, ClusterFile};
 use crate::conninfo::{ConnSpec, Host, HostSpec, SessionAttrs, SslMode};
 use crate::control::silence::{Silent, has_given_up};
+use crate::os_user::OsUser;
 use crate::settings::PoolerRefusal;
 use crate::tls::TlsError;
 
@@ -347,6 +348,8 @@ impl ConnectError {
             Cause::SessionAttrs { .. } => Some("list the other hosts too (host=a,b), or omit target_session_attrs".to_owned()),
             Cause::RequirePeer { found, .. } => Some(format!("check who runs the server, or use requirepeer={found}")),
             Cause::Pooler(refusal) => Some(refusal.hint()),
+            // A pooler that drops settings of the startup packet gets them as statements afterwards.
+            Cause::Requested(error) if is_too_late(error) => Some(BEGINNING_HINT.to_owned()),
             Cause::Requested(error) => error.hint.clone(),
             Cause::Silent(_) => Some(
                 "the server, or the network in between, does not respond; connect_timeout (PGCONNECT_TIMEOUT) sets the limit"
@@ -385,9 +388,7 @@ impl ConnectError {
         let has_text = |words: &str| error.message.contains(words);
         let user = &self.requested.user;
         Some(match error.sqlstate.as_str() {
-            "55P02" if has_text("after connection start") => {
-                "a pooler in between does not pass on settings with which a session must begin: connect to the node itself".to_owned()
-            }
+            _ if is_too_late(error) => BEGINNING_HINT.to_owned(),
             "28P01" => match &self.requested.password_from {
                 PasswordFrom::File(path) => {
                     format!("the password came from {}: check its line for {user}", path.display())
@@ -409,11 +410,7 @@ impl ConnectError {
             "28000" if has_text("pg_hba.conf rejects") => {
                 format!("a line of the server's pg_hba.conf rejects role \"{user}\"")
             }
-            "28000" if has_text("Peer authentication") => {
-                format!(
-                    "run as the operating system user \"{user}\" (sudo -u {user}), or use TCP with a password: -h localhost"
-                )
-            }
+            "28000" if has_text("Peer authentication") => peer_hint(user, OsUser::exists(user)),
             "28000" if has_text("client certificate") || has_text("ertificate authentication") => {
                 match &self.requested.cert_named {
                     Some(path) if !path.exists() => {
@@ -466,6 +463,27 @@ fn more_connections(message: &str) -> String {
         (Some(role), _) => limit("role", &role),
         (_, Some(database)) => limit("database", &database),
         _ => "raise max_connections on the server".to_owned(),
+    }
+}
+
+/// For settings that a session must begin with.
+const BEGINNING_HINT: &str = "a pooler in between does not pass on settings with which a session must begin: give the node's own host and port \
+                              (in the cluster file: its connection), or those of a proxy that passes all bytes on";
+
+/// Whether a setting can only be made when a session begins.
+fn is_too_late(error: &ServerError) -> bool {
+    error.sqlstate.as_str() == "55P02" && error.message.contains("after connection start")
+}
+
+/// What to do where the role must be the operating system user, if there is such a user.
+pub(super) fn peer_hint(role: &str, is_user: bool) -> String {
+    match is_user {
+        true => format!(
+            "run as the operating system user \"{role}\" (sudo -u {role}), or use TCP with a password: -h localhost"
+        ),
+        false => format!(
+            "this host has no operating system user \"{role}\": use TCP with a password (-h localhost), or allow your own user that role in pg_ident.conf"
+        ),
     }
 }
 

@@ -3,8 +3,10 @@ use std::time::Duration;
 use wire::error::SqlState;
 use wire::startup::StartupError;
 
+use super::error::peer_hint;
 use super::*;
 use crate::Secret;
+use crate::os_user::OsUser;
 
 fn server_text(code: &[u8; 5], message: &str) -> Cause {
     Cause::Startup(StartupError::Server(wire::error::ServerError {
@@ -35,7 +37,7 @@ fn every_refusal_has_its_hint_and_its_fate() {
             false,
             false,
         ),
-        (b"28000", "Peer authentication failed for user \"ann\"", "sudo -u ann", false, false),
+        (b"28000", "Peer authentication failed for user \"ann\"", "-h localhost", false, false),
         (b"28000", "Ident authentication failed for user \"ann\"", "server's log", false, false),
         (b"28000", "role \"ann\" does not exist", "createuser ann", false, false),
         (b"28000", "connection requires a valid client certificate", "sslcert", false, false),
@@ -144,5 +146,32 @@ fn attempts_follow_the_mode() {
         let plane = Script(std::cell::RefCell::new(script.into()));
         assert_eq!(connect(&spec, &plane).is_ok(), works, "{mode:?}");
         assert!(plane.0.borrow().is_empty(), "{mode:?}: fewer attempts than expected");
+    }
+}
+
+#[test]
+fn a_user_that_does_not_exist_is_not_proposed() {
+    assert!(peer_hint("ann", true).contains("sudo -u ann"));
+    let without = peer_hint("ann", false);
+    assert!(!without.contains("sudo") && without.contains("pg_ident.conf"), "{without}");
+    assert!(OsUser::exists("root"));
+    assert!(!OsUser::exists("no-such-user-of-pgfathom") && !OsUser::exists("-s"));
+}
+
+/// As a statement, after a pooler has dropped it from the startup packet, as in the startup packet.
+#[test]
+fn a_setting_that_a_pooler_drops_has_a_hint_whenever_it_is_refused() {
+    let refused = wire::error::ServerError {
+        severity: "ERROR".to_owned(),
+        sqlstate: SqlState(*b"55P02"),
+        message: "parameter \"pgactive.do_not_replicate\" cannot be set after connection start".to_owned(),
+        detail: None,
+        hint: None,
+        position: None,
+    };
+    for cause in [Cause::Requested(Box::new(refused.clone())), Cause::Startup(StartupError::Server(refused))]
+    {
+        let hint = error(cause).hint().expect("a hint");
+        assert!(hint.contains("a pooler in between") && hint.contains("own host and port"), "{hint}");
     }
 }

@@ -38,6 +38,18 @@ const FDW_SERVERS: &str = concat!(
     order by s.srvname"
 );
 
+/// Servers of `postgres_fdw` that are no nodes by [`FDW_SERVERS`]: their names and addresses.
+const OTHER_SERVERS: &str = "
+    select s.srvname, pg_catalog.array_to_string(array(
+               select o.option_value from pg_catalog.pg_options_to_table(s.srvoptions) o
+               where o.option_name in ('host', 'port') order by o.option_name), ':')
+    from pg_catalog.pg_foreign_server s
+    join pg_catalog.pg_foreign_data_wrapper w on w.oid = s.srvfdw and w.fdwname = 'postgres_fdw'
+    where coalesce(pg_catalog.obj_description(s.oid, 'pg_foreign_server') not like 'pgfathom node%', true)
+      and not exists (select from pg_catalog.pg_foreign_table f join pg_catalog.pg_class c on c.oid = f.ftrelid
+                      where f.ftserver = s.oid and c.relispartition)
+    order by s.srvname";
+
 /// Whether a partition is a table of this server, beside one that is a foreign table.
 const HELD: &str = "
     select exists (select 1 from pg_catalog.pg_inherits i join pg_catalog.pg_class c on c.oid = i.inhrelid \
@@ -206,6 +218,18 @@ fn foreign_servers(control: &mut Control) -> Result<Vec<TextRow>, ClusterError> 
         engine: Some(Engine::FOREIGN_PARTITIONS),
         source,
     })
+}
+
+/// The servers of `postgres_fdw` that hold no partitions, as `name (address)`; none if they cannot be read.
+pub(super) fn servers_without_partitions(control: &mut Control) -> Vec<String> {
+    let name = |row: &TextRow| {
+        let name = row.get(0).unwrap_or_default().replace(char::is_control, " ");
+        match row.get(1).unwrap_or_default() {
+            "" => name,
+            address => format!("{name} ({})", address.replace(char::is_control, " ")),
+        }
+    };
+    catalog::rows(&mut **control, OTHER_SERVERS).unwrap_or_default().iter().map(name).collect()
 }
 
 /// The rows of [`crate::profile::Catalog::nodes`].

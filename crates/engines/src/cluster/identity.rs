@@ -29,6 +29,11 @@ pub(super) fn identity(control: &mut Control) -> Result<Option<TextRow>, Cluster
     Ok(rows.into_iter().next())
 }
 
+/// The same for another kind of session; `None` if it does not report that.
+pub(super) fn of_client(client: &mut postgres::Client) -> Option<TextRow> {
+    catalog::rows(client, IDENTITY).ok()?.into_iter().next()
+}
+
 /// Who the server at this address is; `None` if it does not answer, or does not report that.
 pub(super) fn at(spec: &ConnSpec) -> Option<TextRow> {
     let mut spec = spec.clone().without_jit();

@@ -1,14 +1,19 @@
 //! How a server stands to the engines: which one its database belongs to, and whether it belongs to the one that was named.
 
 use super::discover::{self, Reach};
+use super::identity;
 use super::identity::PROBE_TIMEOUT;
-use super::{Cluster, ClusterError};
+use super::{Cluster, ClusterError, ClusterNode};
 use crate::catalog::{self, TextRow};
 use crate::engine::{Engine, Signs, replications, signs};
 use crate::profile::{Discovery, Replication};
 
+use connect::ConnSpec;
 use connect::conninfo::HostSpec;
 use connect::control::Control;
+
+/// Foreign servers named in a note; more are counted.
+const SERVERS_NAMED_MAX: usize = 5;
 
 /// What the server loads at its start; plain roles may not read it.
 const LIBRARIES: &str = "select pg_catalog.current_setting('shared_preload_libraries')";
@@ -144,6 +149,49 @@ impl Cluster {
         listing.and_then(|nodes| catalog::rows(&mut **control, nodes).ok()).unwrap_or_default()
     }
 
+    /// The same with the replication system that the first node that answers has, where a profile covers several and a cluster file has the engine: what
+    /// becomes of conflicts differs between them.
+    #[must_use]
+    pub fn with_replication(mut self) -> Cluster {
+        if !matches!(self.engine.discovery, Discovery::Copies(_)) || self.nodes.len() < 2 {
+            return self;
+        }
+        let session = |node: &ClusterNode| {
+            let mut spec = node.spec.clone().without_jit();
+            spec.connect_timeout.get_or_insert(PROBE_TIMEOUT);
+            connect::control::connect_shared(&spec).ok()
+        };
+        let Some(mut control) = self.nodes.iter().find_map(session) else { return self };
+        let found = discover::detect(&mut control).unwrap_or_default();
+        let of_engine = found.into_iter().filter(|sign| sign.engine == self.engine);
+        let groups: Vec<&'static Replication> =
+            of_engine.filter_map(|sign| sign.replication.filter(|one| one.has_group())).collect();
+        let mut is_in_use =
+            |one: &&Replication| catalog::rows(&mut *control, one.nodes).is_ok_and(|rows| rows.len() > 1);
+        if let Some(replication) = groups.into_iter().find(|one| is_in_use(one)) {
+            self.engine = self.engine.replicated_by(replication);
+        }
+        self
+    }
+
+    /// The way to the node of this session by the address that the catalog of its replication system has, past a pooler or a proxy, if that leads to the same
+    /// server from here.
+    pub fn direct_way(
+        &self,
+        spec: &ConnSpec,
+        client: &mut postgres::Client,
+        replication: &Replication,
+    ) -> Option<ConnSpec> {
+        let nodes = catalog::rows(client, replication.nodes).ok()?;
+        let own = nodes.iter().find(|row| row.is_true(6) && row.get(9).is_none())?;
+        let way = match own.get(8) {
+            Some(conninfo) => discover::along(spec, conninfo).ok()?,
+            None => discover::beside(spec, own.get(2), own.get(3), own.get(4)).ok()?,
+        };
+        let here = identity::of_client(client)?;
+        (identity::at(&way)? == here).then_some(way)
+    }
+
     /// The address in a row of the catalog, if no node is there.
     fn unlisted(&self, row: &TextRow) -> Option<String> {
         let dbname = &self.nodes[0].spec.dbname;
@@ -158,6 +206,25 @@ impl Cluster {
         let is_known = spec.hosts.iter().any(is_listed);
         let first = spec.hosts.first().filter(|_| !is_known)?;
         Some(format!("{}:{}", first.host, first.port))
+    }
+
+    /// If this is one server of plain PostgreSQL: that it has foreign servers of `postgres_fdw` all the same, on which no table has partitions.
+    pub fn beside_foreign_servers(&self, control: &mut Control) -> Option<String> {
+        if self.nodes.len() > 1 || self.engine != Engine::default() {
+            return None;
+        }
+        let servers = discover::servers_without_partitions(control);
+        if servers.is_empty() {
+            return None;
+        }
+        let more = servers.len().saturating_sub(SERVERS_NAMED_MAX);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let named = servers.iter().take(SERVERS_NAMED_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
+        Some(format!(
+            "no table has partitions on the foreign servers {named}{more} of postgres_fdw: all rows are on this server alone. To spread them, name every node \
+             in a cluster file with engine = \"{}\" (--cluster); each node needs a foreign server for each other one",
+            Engine::FOREIGN_PARTITIONS
+        ))
     }
 
     /// If this is one server of plain PostgreSQL: that it has an engine's library loaded all the same, whose extension this database is no part of.

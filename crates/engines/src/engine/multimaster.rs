@@ -2,7 +2,7 @@
 //! later), pgactive and pglogical were tried live; Spock is written from its sources.
 
 use super::detect::extension_has;
-use super::sets::{self, PGLOGICAL_SETS, SPOCK_SETS};
+use super::sets::{self, PGACTIVE_SETS, PGLOGICAL_SETS, SPOCK_SETS};
 use crate::profile::short::{A, F};
 use crate::profile::{
     Arrangement, Arrival, Case, Commit, Conflicts, Copies, Ddl, Discovery, EntryPoints, Expectation,
@@ -90,12 +90,26 @@ const SPOCK_REMOVE_TABLE: &str = "\
 
 /// `node_status` r is ready, and k is a node that was taken out of the group. A node has an identity of its own in the group, which is not the system
 /// identifier of its server.
-const PGACTIVE: &str = "\
-    select n.node_sysid::text, n.node_name::text, null, null, null, 'peer', \
+///
+/// Its address is a connection string, or names a foreign server with the address (`user_mapping=... pgactive_foreign_server=...`).
+const PGACTIVE: &str = concat!(
+    "\
+    select n.node_sysid::text, n.node_name::text, \
+           (select o.option_value from pg_catalog.pg_options_to_table(s.srvoptions) o where o.option_name = 'host'), \
+           (select o.option_value from pg_catalog.pg_options_to_table(s.srvoptions) o where o.option_name = 'port'), \
+           (select o.option_value from pg_catalog.pg_options_to_table(s.srvoptions) o where o.option_name = 'dbname'), 'peer', \
            ((n.node_sysid, n.node_timeline, n.node_dboid) = \
             (select i.sysid, i.timeline, i.dboid from pgactive.pgactive_get_local_nodeid() i))::text, \
-           case when n.node_status <> 'r' then 'in status ' || n.node_status::text end, n.node_dsn \
-    from pgactive.pgactive_nodes n where n.node_status <> 'k' order by n.node_name";
+           case when n.node_status <> 'r' then 'in status ' || n.node_status::text end, \
+           case when s.oid is null then n.node_dsn end, \
+           case when s.srvowner not in (",
+    trusted!(),
+    ") then pg_catalog.pg_get_userbyid(s.srvowner) end \
+    from pgactive.pgactive_nodes n \
+    left join pg_catalog.pg_foreign_server s \
+      on s.srvname::text = substring(n.node_dsn from 'pgactive_foreign_server[[:space:]]*=[[:space:]]*''?([^''[:space:]]+)') \
+    where n.node_status <> 'k' order by n.node_name"
+);
 
 /// A node follows every other one of its group, by a slot that has the same name on each of them if their databases have one oid. A worker whose change
 /// cannot be applied ends, and is started again 5 s later. A user stops all of a node's workers at once: they run on, and apply nothing.
@@ -169,7 +183,7 @@ const REPLICATIONS: [Replication; 4] = [
             ..Own::NOTHING
         },
         subscriptions: Some(PGACTIVE_SUBSCRIPTIONS),
-        sets: None,
+        sets: Some(&PGACTIVE_SETS),
         add_table: None,
         remove_table: None,
         local_writes: Some(("pgactive.do_not_replicate", "on")),

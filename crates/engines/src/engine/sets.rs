@@ -40,6 +40,28 @@ pub(super) const SPOCK_SETS: Sets = Sets {
     taken: None,
 };
 
+/// A table without a set is in `default`, and every table is in `all`; a connection without sets takes all tables. By its sources (`pgactive_relcache.c`).
+pub(super) const PGACTIVE_SETS: Sets = Sets {
+    word: "set",
+    subscribed: "select n.node_name::text, s.name from pgactive.pgactive_nodes n \
+                 join pgactive.pgactive_connections c \
+                   on (c.conn_sysid, c.conn_timeline, c.conn_dboid) = (n.node_sysid, n.node_timeline, n.node_dboid) \
+                 cross join lateral pg_catalog.unnest(coalesce(c.conn_replication_sets, '{all}')) s (name) \
+                 where n.node_status <> 'k'",
+    sent: "select s.name, n.nspname::text, c.relname::text, \
+                  nullif(pg_catalog.concat_ws(', ', \
+                      case when not g.replicate_inserts then 'no inserts' end, \
+                      case when k.has_key and not g.replicate_updates then 'no updates' end, \
+                      case when k.has_key and not g.replicate_deletes then 'no deletes' end), '') \
+           from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace \
+           cross join lateral pg_catalog.unnest(pgactive.pgactive_get_table_replication_sets(c.oid::pg_catalog.regclass)) s (name) \
+           left join pgactive.pgactive_replication_set_config g on g.set_name = s.name \
+           cross join lateral (select exists (select 1 from pg_catalog.pg_index i where i.indrelid = c.oid and i.indisprimary)) k (has_key) \
+           where c.relkind = 'r' and c.relpersistence = 'p' \
+                 and n.nspname not in ('pg_catalog', 'information_schema', 'pgactive')",
+    taken: None,
+};
+
 /// PostgreSQL's own publications. Lists of columns and conditions on rows exist since PostgreSQL 15.
 pub(crate) const NATIVE: Sets = Sets {
     word: "publication",

@@ -34,6 +34,11 @@ pub struct Parts {
 }
 
 impl Parts {
+    /// Whether the profile of this cluster's engine can name the parts of its tables, and hash their keys as the engine does.
+    pub fn are_read(cluster: &Cluster) -> bool {
+        matches!(&cluster.engine.discovery, Discovery::Catalog(catalog) if catalog.part_hash.is_some())
+    }
+
     /// Reads them from the catalog of the node `entry`, to which `control` is connected. `None`: tables of this engine cannot be read part by part, or the
     /// engine has not spread this table.
     ///

@@ -5,5 +5,8 @@ create table pgactive.pgactive_nodes (node_sysid text, node_timeline oid, node_d
 -- The identity of a node is its own, not that of its server, and the addresses of nodes are not those that clients use.
 create function pgactive.pgactive_get_local_nodeid(out sysid text, out timeline oid, out dboid oid) language sql as $$select '4711', 1::oid, 1::oid$$;
 insert into pgactive.pgactive_nodes values ('4711', 1, 1, 'r', 'a', 'host={host}// port={port} dbname={dbname}', null);
-insert into pgactive.pgactive_nodes values ('77', 1, 1, 'r', 'b', 'host={host} port={port} dbname={dbname}', null);
+-- An address may be that of a foreign server, so that its password is in a user mapping.
+create foreign data wrapper pgactive_fdw;
+create server endpoint_b foreign data wrapper pgactive_fdw options (host '{host}', port '{port}', dbname '{dbname}');
+insert into pgactive.pgactive_nodes values ('77', 1, 1, 'r', 'b', 'user_mapping=dba pgactive_foreign_server=endpoint_b', null);
 create table usertable (ycsb_key varchar(64) primary key);

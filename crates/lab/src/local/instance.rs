@@ -12,6 +12,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use super::folder::remove_sockets;
+use super::found::{self, Backend, Launch};
 use super::patroni::{Manager, Member};
 use super::process::{self, Lifetime, PidFile};
 use super::{Installation, LocalError, StopMode};
@@ -34,6 +35,8 @@ pub struct Instance {
     user: Option<OsUser>,
     lifetime: Lifetime,
     manager: Option<Manager>,
+    /// The arguments that it was started with, if pgfathom did not start it.
+    arguments: Option<Vec<String>>,
 }
 
 /// Who starts a server after its end.
@@ -93,6 +96,7 @@ impl Instance {
             user: user.cloned(),
             lifetime: Lifetime::OurProcess,
             manager: None,
+            arguments: None,
         }
     }
 
@@ -113,7 +117,39 @@ impl Instance {
             user,
             lifetime: Lifetime::Independent,
             manager: Manager::of(data_dir),
+            arguments: None,
         })
+    }
+
+    /// The server of a session, which pgfathom did not start, on this host. `named`: its data directory by the cluster file.
+    ///
+    /// # Errors
+    /// Why it must not be disturbed, in words.
+    pub fn of_backend(backend: Backend, named: Option<&Path>) -> Result<Instance, String> {
+        let found = found::found(backend, named)?;
+        Instance::launched(&found.launch, &found.data_dir).map_err(|error| error.to_string())
+    }
+
+    /// A server that another program started in this way.
+    ///
+    /// # Errors
+    /// When its data directory is missing.
+    pub fn launched(launch: &Launch, data_dir: &Path) -> Result<Instance, LocalError> {
+        Ok(Instance {
+            installation: launch.installation(data_dir),
+            data_dir: data_dir.to_owned(),
+            log: launch.log.clone(),
+            user: owner(data_dir)?,
+            lifetime: Lifetime::Independent,
+            manager: Manager::of(data_dir),
+            arguments: Some(launch.arguments.clone()),
+        })
+    }
+
+    /// How it was started, if pgfathom did not start it.
+    pub fn launch(&self) -> Option<Launch> {
+        let arguments = self.arguments.clone()?;
+        Some(Launch { bin_dir: self.bin_dir().to_owned(), arguments, log: self.log.clone() })
     }
 
     /// The server of a node of a cluster file; `None` when its files are on another host, or their folder is unknown.
@@ -291,12 +327,16 @@ impl Instance {
         }
         let (mut child, launch) = process::spawn_postmaster(
             &self.installation,
-            &self.data_dir,
+            (&self.data_dir, self.arguments.as_deref()),
             &self.log,
             self.user.as_ref(),
             self.lifetime,
         )?;
-        launch.wait_ready(&mut child, START_TIMEOUT)
+        match launch.wait_ready(&mut child, START_TIMEOUT) {
+            // A service manager may have started it at the same time: PostgreSQL lets only one of the two run.
+            Err(LocalError::Start { .. }) if self.arguments.is_some() && self.is_up() => self.await_ready(),
+            ended => ended,
+        }
     }
 
     /// Starts the failover manager, if it is ours and does not run, and waits until it has started the server: a second postmaster of ours would be in its way.
@@ -304,6 +344,10 @@ impl Instance {
         if let Some(member) = self.member() {
             member.start(self.user.as_ref())?;
         }
+        self.await_ready()
+    }
+
+    fn await_ready(&self) -> Result<(), LocalError> {
         let is_ready = || self.is_up() && PidFile::read(&self.data_dir).is_some_and(|file| file.ready);
         poll::until(START_TIMEOUT, || is_ready().then_some(())).ok_or_else(|| LocalError::NotReady {
             data_dir: self.data_dir.clone(),

@@ -121,10 +121,10 @@ pub(crate) enum Lifetime {
     Independent,
 }
 
-/// Spawns the postmaster in its own session; its output is appended to `log`.
+/// Spawns the postmaster in its own session; its output is appended to `log`. `arguments`: other ones than its data directory.
 pub(crate) fn spawn_postmaster(
     installation: &Installation,
-    data_dir: &Path,
+    (data_dir, arguments): (&Path, Option<&[String]>),
     log: &Path,
     user: Option<&OsUser>,
     lifetime: Lifetime,
@@ -135,7 +135,11 @@ pub(crate) fn spawn_postmaster(
     let log_copy = log_file.try_clone().map_err(LocalError::io("open", log))?;
     let program = installation.program("postgres");
     let mut command = command(&program, user, data_dir);
-    command.arg("-D").arg(data_dir).stdout(log_file).stderr(log_copy);
+    match arguments {
+        Some(arguments) => command.args(arguments),
+        None => command.arg("-D").arg(data_dir),
+    };
+    command.stdout(log_file).stderr(log_copy);
     sys::own_session(&mut command);
     if lifetime == Lifetime::OurProcess {
         sys::die_with_parent(&mut command, Signal::QUIT);
@@ -176,6 +180,8 @@ pub(super) fn reap(mut child: Child) {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PidFile {
     pub(crate) pid: u32,
+    /// When it was started, in seconds since 1970.
+    pub(crate) started_s: Option<i64>,
     pub(crate) port: Option<u16>,
     pub(crate) socket_dir: Option<PathBuf>,
     pub(crate) ready: bool,
@@ -195,6 +201,7 @@ impl PidFile {
         let line = |number: usize| lines.get(number - 1).copied().filter(|l| !l.is_empty());
         Some(PidFile {
             pid: line(1)?.parse::<i64>().ok()?.unsigned_abs().try_into().ok()?,
+            started_s: line(3).and_then(|l| l.parse().ok()),
             port: line(4).and_then(|l| l.parse().ok()),
             socket_dir: line(5).map(PathBuf::from),
             ready: matches!(line(8), Some("ready" | "standby")),
@@ -332,6 +339,7 @@ mod tests {
         let full = "4711\n/data\n1700000000\n5433\n/tmp/x\n*\n  123  456\nready   \n";
         let file = PidFile::parse(full).unwrap();
         assert_eq!((file.pid, file.port, file.ready), (4711, Some(5433), true));
+        assert_eq!(file.started_s, Some(1_700_000_000));
         assert_eq!(file.socket_dir, Some(PathBuf::from("/tmp/x")));
         assert!(!PidFile::parse(&full.replace("ready", "starting")).unwrap().ready);
         assert!(PidFile::parse(&full.replace("ready", "standby")).unwrap().ready);

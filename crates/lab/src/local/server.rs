@@ -172,7 +172,7 @@ impl Server {
         let (data_dir, log) = (self.data_dir(), self.log());
         let (mut child, launch) = process::spawn_postmaster(
             &self.installation,
-            &data_dir,
+            (&data_dir, None),
             &log,
             self.user(),
             Lifetime::Independent,

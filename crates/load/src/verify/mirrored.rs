@@ -91,7 +91,7 @@ pub(super) fn peers(
     if can_wait {
         problems.extend(unsent(&mut sites, &loaded, &mut whole.notes)?);
     }
-    Ok(whole.into_report(task, problems))
+    Ok(whole.into_report(task, problems).without_idle_doubts())
 }
 
 /// Gives what the nodes send each other the time to arrive. What is wrong with that, and whether it can be waited for.
@@ -117,6 +117,8 @@ fn await_peers(
                 );
             }
             let mut problems = unfollowed.unwrap_or_default();
+            problems.extend(replication::hidden(sites)?);
+            let can_wait = can_wait && problems.iter().all(|problem| !problem.is_doubt());
             let behind = replication::await_logical(sites, task.start, limit, stop)?;
             problems.extend(replication::halted(sites, task.start, limit, &behind, stop)?);
             problems.extend(behind);
@@ -292,6 +294,21 @@ impl Whole {
 }
 
 impl VerifyReport {
+    /// What could not be read about replication explains nothing where all nodes hold the rows: then it is a note.
+    fn without_idle_doubts(mut self) -> VerifyReport {
+        if self.differences_total() > 0 {
+            return self;
+        }
+        let is_idle = |problem: &Problem| matches!(problem, Problem::HiddenStatus { .. });
+        let (idle, others): (Vec<Problem>, Vec<Problem>) = self.problems.into_iter().partition(is_idle);
+        for node in &mut self.nodes {
+            node.problems -= idle.iter().filter(|problem| problem.node() == Some(&node.name)).count() as u64;
+        }
+        self.notes.extend(idle.iter().map(ToString::to_string));
+        self.problems = others;
+        self
+    }
+
     /// Adds what the comparison of copies has shown.
     pub(super) fn add_compared(&mut self, compared: Compared) {
         self.notes.extend(compared.notes);

@@ -119,6 +119,15 @@ pub enum Problem {
         /// The subscription, and what is wrong with it.
         why: String,
     },
+    /// The role may not read whether replication to a node works.
+    HiddenStatus {
+        /// The node.
+        node: String,
+        /// The replication system.
+        system: String,
+        /// The server's message.
+        why: String,
+    },
     /// A node has not applied what others had written when the verification began, although it was waited for.
     Behind {
         /// The node.
@@ -138,7 +147,7 @@ impl Problem {
     /// Whether it leaves open if something is wrong with the rows: a node that is behind may still catch up, and one whose subscription has stopped
     /// may lack what is written now.
     pub fn is_doubt(&self) -> bool {
-        matches!(self, Problem::Behind { .. } | Problem::Halted { .. })
+        matches!(self, Problem::Behind { .. } | Problem::Halted { .. } | Problem::HiddenStatus { .. })
     }
 
     /// A word for the kind, for scripts.
@@ -157,6 +166,7 @@ impl Problem {
             Problem::NotReplicated { .. } => "node not replicated to",
             Problem::NotSent { .. } => "table not replicated",
             Problem::Halted { .. } => "replication stopped",
+            Problem::HiddenStatus { .. } => "replication not readable",
             Problem::Behind { .. } => "node behind",
         }
     }
@@ -171,6 +181,7 @@ impl Problem {
             | Problem::LedgerChunks { .. } => "ledger",
             Problem::Behind { .. }
             | Problem::Halted { .. }
+            | Problem::HiddenStatus { .. }
             | Problem::NotReplicated { .. }
             | Problem::NotSent { .. } => "replication",
             Problem::Definition { .. } => "definition",
@@ -189,6 +200,7 @@ impl Problem {
             | Problem::NotReplicated { node, .. }
             | Problem::NotSent { node, .. }
             | Problem::Halted { node, .. }
+            | Problem::HiddenStatus { node, .. }
             | Problem::Behind { node, .. }
             | Problem::TwoOwners { other: node, .. } => Some(node),
             Problem::LedgerRows { node, .. }
@@ -246,6 +258,13 @@ impl fmt::Display for Problem {
             }
             Problem::NotSent { node, source, table, why } => {
                 write!(f, "{node} does not get what {source} writes to {table}: {why}")
+            }
+            Problem::HiddenStatus { node, system, why } => {
+                write!(
+                    f,
+                    "this role may not read the state of {system} on {node} ({why}): whether {node} gets what the others write is unknown; \
+                     connect as a role that may (-U)"
+                )
             }
             Problem::Behind { node, source, bytes, waited_s, why } => {
                 write!(f, "{node} still lacks {bytes} bytes of what {source} wrote, after {waited_s} s")?;

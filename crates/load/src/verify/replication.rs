@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use postgres::Client;
 use postgres::error::SqlState;
 
-use engines::directions::{self, Direction, Directions};
+use engines::directions::{self, Direction, Directions, Hidden};
 
 use super::error::{VerifyError, sql};
 use super::problem::Problem;
@@ -36,6 +36,17 @@ pub(super) fn unfollowed(sites: &mut [Site]) -> Result<Option<Vec<Problem>>, Ver
         why,
     };
     Ok(directions.exist().then(|| directions.cut().into_iter().map(problem).collect()))
+}
+
+/// The replication systems whose state on a node this role may not read: whether they work is unknown, and they cannot be waited for.
+pub(super) fn hidden(sites: &mut [Site]) -> Result<Vec<Problem>, VerifyError> {
+    let hidden = directions(sites)?.hidden;
+    let problem = |hidden: Hidden| Problem::HiddenStatus {
+        node: name(&sites[hidden.node]),
+        system: hidden.system.to_owned(),
+        why: hidden.why,
+    };
+    Ok(hidden.into_iter().map(problem).collect())
 }
 
 /// The subscriptions that do not work although all that was written has arrived: what is written next does not. A process that is started again after an error
@@ -100,11 +111,7 @@ pub(super) fn await_logical(
             check(stop)?;
             // A subscription that is not applied does not catch up.
             if begin.elapsed() > limit || !enabled {
-                let control = &mut sites[follower].control;
-                let why = match direction.subscription.system {
-                    Some(_) => why_foreign(control, direction, active)?,
-                    None => why(control, slot, enabled, active)?,
-                };
+                let why = why(&mut sites[follower].control, direction, active)?;
                 problems.push(Problem::Behind {
                     node: name(&sites[follower]),
                     source: name(&sites[source]),
@@ -268,40 +275,14 @@ fn directions(sites: &mut [Site]) -> Result<Directions, VerifyError> {
     sql(DOING, directions::of_clients(sites.iter_mut().map(|site| &mut *site.control)))
 }
 
-/// The same for one of a replication system, as its catalog on the follower shows it now.
-fn why_foreign(client: &mut Client, direction: &Direction, active: bool) -> Result<String, VerifyError> {
+/// What the follower shows now of a subscription that makes no progress.
+fn why(client: &mut Client, direction: &Direction, active: bool) -> Result<String, VerifyError> {
     let known = &direction.subscription;
     let found = sql(DOING, directions::subscriptions(client))?;
     let now = found.into_iter().find(|one| one.name == known.name && one.system == known.system);
     Ok(match now {
-        Some(now) if !(now.enabled && now.running) => now.state(),
+        Some(now) if !now.is_healthy() => now.state(),
         _ if !active => format!("the slot {} has no consumer", known.slot),
-        _ => String::new(),
-    })
-}
-
-/// What the follower reports about a subscription that makes no progress.
-fn why(client: &mut Client, slot: &str, enabled: bool, active: bool) -> Result<String, VerifyError> {
-    if !enabled {
-        return Ok(format!("the subscription {slot} is disabled"));
-    }
-    // Errors are counted since PostgreSQL 15.
-    let there = client.query_one("select to_regclass('pg_stat_subscription_stats') is not null", &[]);
-    let errors = if sql(DOING, there)?.get(0) {
-        let row = client.query_opt(
-            "select coalesce(apply_error_count, 0) from pg_stat_subscription_stats join pg_subscription on oid = subid
-             where coalesce(subslotname, subname) = $1",
-            &[&slot],
-        );
-        sql(DOING, row)?.map_or(0, |row| row.get::<_, i64>(0))
-    } else {
-        0
-    };
-    Ok(match (errors, active) {
-        (1.., _) => {
-            format!("the subscription {slot} has failed {errors} times; the node's log has the reason")
-        }
-        (_, false) => format!("the slot {slot} has no consumer"),
         _ => String::new(),
     })
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use connect::conninfo::{self, Sources};
 use connect::sql;
-use lab::local::{Instance, servers_in};
+use lab::local::{Instance, Launch, servers_in};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
@@ -44,6 +44,9 @@ pub enum Undo {
         data_dir: PathBuf,
         /// Its log.
         log: PathBuf,
+        /// The arguments that it was started with, if pgfathom did not start it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        arguments: Option<Vec<String>>,
     },
     /// Starts the store of the failover manager of this server again.
     StartStore {
@@ -108,11 +111,18 @@ impl Undo {
                 }
                 Ok(())
             }
-            Undo::Start { bin_dir, data_dir, log } => {
-                if data_dir.exists() {
-                    Instance::at(bin_dir, data_dir, log)?.start()?;
+            Undo::Start { bin_dir, data_dir, log, arguments } => {
+                if !data_dir.exists() {
+                    return Ok(());
                 }
-                Ok(())
+                let instance = match arguments.clone() {
+                    None => Instance::at(bin_dir, data_dir, log)?,
+                    Some(arguments) => {
+                        let launch = Launch { bin_dir: bin_dir.clone(), arguments, log: log.clone() };
+                        Instance::launched(&launch, data_dir)?
+                    }
+                };
+                Ok(instance.start()?)
             }
             Undo::Remove { path } => match fs::remove_file(path) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -353,6 +363,21 @@ mod tests {
         let undo = Undo::Execute { connection: "host=a".to_owned(), sql: vec!["select 1".to_owned()] };
         assert_eq!(serde_json::from_str::<Undo>(line).unwrap(), undo);
         assert_eq!(serde_json::to_string(&undo).unwrap(), line);
+    }
+
+    #[test]
+    fn a_server_of_others_is_started_with_its_own_arguments_after_a_crash_too() {
+        let old = r#"{"start":{"bin_dir":"/bin","data_dir":"/data","log":"/log"}}"#;
+        let start = |arguments: Option<Vec<String>>| Undo::Start {
+            bin_dir: "/bin".into(),
+            data_dir: "/data".into(),
+            log: "/log".into(),
+            arguments,
+        };
+        assert_eq!(serde_json::from_str::<Undo>(old).unwrap(), start(None));
+        let theirs = start(Some(vec!["-D".to_owned(), "/etc/postgresql/15/main".to_owned()]));
+        let text = serde_json::to_string(&theirs).unwrap();
+        assert_eq!(serde_json::from_str::<Undo>(&text).unwrap(), theirs);
     }
 
     #[test]

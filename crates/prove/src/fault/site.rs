@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use connect::conninfo::SessionAttrs;
 use connect::{ConnSpec, cluster_file::Role};
-use engines::{Cluster, Engine};
+use engines::Engine;
 use lab::local::Instance;
 use record::clock::monotonic_ns;
 
@@ -141,13 +141,6 @@ impl Site {
     /// Whether clients come through something in front of the nodes.
     pub fn has_front(&self) -> bool {
         self.front.is_some()
-    }
-
-    /// A cluster that the user runs: faults may only hit our own sessions.
-    pub fn spared(cluster: &Cluster, journal: Arc<Journal>, why: &str) -> Site {
-        let nodes = cluster.nodes.iter();
-        let nodes = nodes.map(|node| Node::spared(&node.name, node.role, node.spec.clone(), why)).collect();
-        Site::new(cluster.engine, nodes, journal)
     }
 
     /// The journal of its faults.

@@ -53,7 +53,7 @@ impl Stage {
     /// Makes the table, in the schema of all proofs and with its checks.
     pub(super) fn make_table(&mut self) -> Result<(), HermitageError> {
         let mut client = Client::connect(&self.spec, LIMIT).map_err(LiveError::from)?;
-        tables::refuse_replicated(&mut client, "this server")?;
+        tables::refuse_replicated(&mut client, "this server", &[])?;
         tables::make_schema(&mut client, &self.token)?;
         self.execute("making the table", &format!("CREATE TABLE {TABLE} (id int PRIMARY KEY, value int)"))?;
         Ok(())

@@ -77,7 +77,7 @@ fn stopped(members: &mut [Member<'_>], receiver: usize) -> Result<Vec<String>, C
 }
 
 /// The rows of a query. An engine that does not know these catalogs refuses it, and has none.
-fn ask(client: &mut Client, sql: &str) -> Result<Vec<TextRow>, ClientError> {
+pub(super) fn ask(client: &mut Client, sql: &str) -> Result<Vec<TextRow>, ClientError> {
     let reply = client.request(sql)?;
     Ok(reply.rows().iter().map(|row| row.iter().map(text).collect()).collect())
 }

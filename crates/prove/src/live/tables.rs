@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use connect::ConnSpec;
 use connect::cluster_file::Role;
 use connect::sql::{identifier, literal};
+use engines::directions;
 use engines::profile::{Arrival, Copies, Layout, REPLICATING_EXTENSIONS, Replication};
 use engines::trust::TRUSTED;
 
@@ -96,9 +97,10 @@ impl Tables {
         if holders.is_empty() {
             holders.push(entry);
         }
-        for node in &holders {
+        let readers = slots_of_peers(site, &holders)?;
+        for (node, readers) in std::iter::zip(&holders, &readers) {
             let mut client = client(site, *node)?;
-            refuse_replicated(&mut client, &site.nodes[*node].name)?;
+            refuse_replicated(&mut client, &site.nodes[*node].name, readers)?;
             refuse_absent(site, &mut client, &site.nodes[*node].name)?;
         }
         for node in &holders {
@@ -180,15 +182,36 @@ pub(super) fn remove_everywhere(site: &Site, patience: Duration) {
     }
 }
 
+/// The slots of each of these nodes that the others read: every one of them gets the tables of a proof before a row is written.
+fn slots_of_peers(site: &Site, holders: &[usize]) -> Result<Vec<Vec<String>>, LiveError> {
+    let mut slots = vec![Vec::new(); holders.len()];
+    if !site.engine.layout.publishes() || holders.len() < 2 {
+        return Ok(slots);
+    }
+    let mut clients = holders.iter().map(|node| client(site, *node)).collect::<Result<Vec<_>, _>>()?;
+    let found = directions::find(clients.len(), |node, sql| arrival::ask(&mut clients[node], sql))?;
+    for direction in found.all.into_iter().filter(|direction| direction.has_slot) {
+        slots[direction.source].push(direction.subscription.slot);
+    }
+    Ok(slots)
+}
+
 /// Refuses a database that sends every new table to other servers: they do not have the tables of a proof, and a subscriber stops at the first row that it has
-/// no table for, and with it the user's own replication.
-pub(crate) fn refuse_replicated(client: &mut Client, node: &str) -> Result<(), LiveError> {
-    let extensions: Vec<String> = REPLICATING_EXTENSIONS.iter().map(|name| literal(name)).collect();
+/// no table for, and with it the user's own replication. `readers`: slots of servers that will have the tables.
+pub(crate) fn refuse_replicated(
+    client: &mut Client,
+    node: &str,
+    readers: &[String],
+) -> Result<(), LiveError> {
+    let list = |names: &mut dyn Iterator<Item = String>| names.collect::<Vec<_>>().join(", ");
+    let extensions = list(&mut REPLICATING_EXTENSIONS.iter().map(|name| literal(name)));
+    let readers = list(&mut readers.iter().map(|name| literal(name)));
     let found = client.request(&format!(
-        "select 'the publication ' || pg_catalog.quote_ident(pubname) from pg_catalog.pg_publication where puballtables and exists \
-         (select 1 from pg_catalog.pg_replication_slots where slot_type = 'logical' and database = pg_catalog.current_database()) \
-         union all select 'the extension ' || extname from pg_catalog.pg_extension where extname in ({}) limit 1",
-        extensions.join(", ")
+        "select 'the publication ' || pg_catalog.quote_ident(p.pubname) || ', which the slot ' || pg_catalog.quote_ident(s.slot_name) || ' may read,' \
+         from pg_catalog.pg_publication p cross join pg_catalog.pg_replication_slots s \
+         where p.puballtables and s.slot_type = 'logical' and s.database = pg_catalog.current_database() \
+           and s.slot_name <> all (array[{readers}]::pg_catalog.name[]) \
+         union all select 'the extension ' || extname from pg_catalog.pg_extension where extname in ({extensions}) limit 1"
     ))?;
     // An engine without publications replicates otherwise.
     match found.rows().first().and_then(|row| text(row.first()?)) {

@@ -156,7 +156,7 @@ impl Conditions for TpccConditions {
             match nodes.len() {
                 1 => answer(
                     X15,
-                    not("compares the copies of nodes that are read one by one, and here one node is read"),
+                    not("compares the copies of several nodes, and here one node has rows that are read"),
                 ),
                 _ => answer(X15, warehouses::same_items(nodes)),
             }

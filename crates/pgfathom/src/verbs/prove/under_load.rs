@@ -24,7 +24,7 @@ pub struct Flags {
     /// Faults to inject: FAULT[:NODE]@TIME, separated by commas, as kill@10s,heal@15s; or random, or random:SEED
     #[arg(long, value_name = "PLAN", value_parser = faults, help_heading = "Faults")]
     pub fault: Option<Faults>,
-    /// Permit faults on servers that pgfathom up did not create; their cluster file must name their data directories
+    /// Permit faults on servers of this host that pgfathom up did not create
     #[arg(long, help_heading = "Faults")]
     pub allow_faults: bool,
     /// Connection string of a proxy or a pooler in front of the cluster: sessions of the load connect to it; the target names the nodes

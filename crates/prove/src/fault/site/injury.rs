@@ -142,6 +142,7 @@ impl Site {
             bin_dir: instance.bin_dir().to_owned(),
             data_dir: instance.data_dir().to_owned(),
             log: instance.log().to_owned(),
+            arguments: instance.launch().map(|launch| launch.arguments),
         };
         self.journal.note(undo).map(Some)
     }
