@@ -29,6 +29,7 @@ mod sampled;
 pub mod session;
 mod slru;
 mod standbys;
+mod statements;
 mod texts;
 
 use crate::board::{Board, NodeState};
@@ -42,7 +43,7 @@ use parts::{PARTS, Part, Turn};
 use probe::Probe;
 use record::event;
 use session::{Failed, Session};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -75,6 +76,10 @@ pub struct Node {
     /// The server's main process, by the lock of its socket.
     main: Option<u32>,
     texts: HashSet<String>,
+    /// Entries of the statistics of statements that are our own.
+    ours: statements::Ours,
+    /// Server processes of our own connections.
+    own: BTreeSet<u32>,
     plans: plans::Plans,
     log: Option<log::Follower>,
     /// For a node that has never answered: the node that named it, and the command in case it has another address from here.
@@ -121,6 +126,8 @@ impl Node {
             is_local: false,
             main: None,
             texts: HashSet::new(),
+            ours: statements::Ours::default(),
+            own: BTreeSet::new(),
             plans: plans::Plans::default(),
             log: None,
             found_as: None,
@@ -395,6 +402,7 @@ impl Collect for Node {
             }
         }
         if let Some(log) = &mut self.log {
+            log.know(&self.own);
             log.read(tick, self.offset_us, &mut self.recorded, batch);
         }
     }
