@@ -34,6 +34,7 @@ mod texts;
 
 use crate::board::{Board, NodeState};
 use crate::collect::{Batch, Collect, Place, Recorded, Spent, Tick, With};
+use crate::guarded;
 use crate::log;
 use crate::meter::Meter;
 use connect::ConnSpec;
@@ -53,6 +54,9 @@ pub(crate) const RETRY_FIRST: Duration = Duration::from_secs(1);
 pub(crate) const RETRY_MAX: Duration = Duration::from_secs(3);
 /// How much more rarely a part is queried that the server refused for good.
 const REFUSED_FACTOR: u64 = 10;
+/// Bytes of the lock file of a socket. Its folder may be one in which every user of the host makes files.
+const LOCK_BYTES_MAX: u64 = 4096;
+
 /// Samples one node.
 #[derive(Debug)]
 pub struct Node {
@@ -450,7 +454,7 @@ fn main_process(spec: &ConnSpec) -> Option<u32> {
     let host = spec.hosts.first()?;
     let Host::Unix(folder) = &host.host else { return None };
     let lock = folder.join(format!(".s.PGSQL.{}.lock", host.port));
-    let text = std::fs::read_to_string(lock).ok()?;
+    let text = guarded::text(&lock, LOCK_BYTES_MAX).ok()?;
     let pid: u32 = text.lines().next()?.trim().parse().ok()?;
     let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
     comm.starts_with("postgres").then_some(pid)

@@ -12,14 +12,12 @@ use connect::conninfo::Pinned;
 use connect::control::Control;
 use std::collections::BTreeMap;
 
-/// The relation that a name means: its object id and its schema.
-const RELATION: &str = "select c.oid, n.nspname::text from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
-    where c.oid = pg_catalog.to_regclass($1::pg_catalog.text)::pg_catalog.oid";
+/// What a name means, asked where names are looked up as the user's are: so no operator stands in these texts.
+const MEANT: &str = "select pg_catalog.to_regclass($1::pg_catalog.text)::pg_catalog.oid";
+const SCHEMAS: &str = "select pg_catalog.current_schemas(true)";
 
-/// The schemas in which names are looked up before `pg_catalog`.
-const BEFORE_CATALOG: &str = "select s.name::text from pg_catalog.unnest(pg_catalog.current_schemas(true)) with ordinality s (name, at)
-    where s.at operator(pg_catalog.<) pg_catalog.array_position(pg_catalog.current_schemas(true), 'pg_catalog'::pg_catalog.name)
-      and pg_catalog.left(s.name::pg_catalog.text, 8) operator(pg_catalog.<>) 'pg_temp_'";
+/// The schema of a relation.
+const SCHEMA_OF: &str = "select n.nspname::text from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace where c.oid = $1";
 
 impl Plan {
     /// Refuses tables that this session should not use.
@@ -32,29 +30,26 @@ impl Plan {
         spec: &ConnSpec,
         selected: &[Selected],
     ) -> Result<(), Failure> {
-        let mut found: BTreeMap<String, Vec<u32>> = BTreeMap::new();
-        let mut add = |client: &mut Control, name: &str| {
-            let row = client
-                .query_opt(RELATION, &[&name])
-                .map_err(|error| Failure::caused(format!("cannot look up {name}"), error))?;
-            // What is not there is refused by the server, or by the workload, in better words.
-            if let Some(row) = row {
-                found.entry(row.get(1)).or_default().push(row.get(0));
-            }
-            Ok::<(), Failure>(())
+        let failed = |what: &str| {
+            let words = format!("cannot look up {what}");
+            move |error| Failure::caused(words, error)
         };
-        let mut before_catalog: Vec<String> = vec![];
+        let meant = |client: &mut Control, name: &str| -> Result<Option<u32>, Failure> {
+            // What is not there is refused by the server, or by the workload, in better words.
+            Ok(client.query_one(MEANT, &[&name]).map_err(failed(name))?.get(0))
+        };
+        let (mut oids, mut schemas): (Vec<u32>, Vec<String>) = (vec![], vec![]);
         if selected.iter().filter_map(Selected::script).any(|script| is_builtin(&script.source)) {
             // The sessions find names as the user's do.
             let users = spec.clone().with_pinned(Pinned::Nothing);
             let mut users = connect::control::connect_shared(&users)?;
             for table in PGBENCH_TABLES {
-                add(&mut users, table)?;
+                oids.extend(meant(&mut users, table)?);
             }
-            let rows = users
-                .query(BEFORE_CATALOG, &[])
-                .map_err(|error| Failure::caused("cannot read the search path", error))?;
-            before_catalog.extend(rows.iter().map(|row| row.get::<_, String>(0)));
+            let row = users.query_one(SCHEMAS, &[]).map_err(failed("the search path"))?;
+            let path: Vec<String> = row.get(0);
+            let before_catalog = path.into_iter().take_while(|schema| schema != "pg_catalog");
+            schemas.extend(before_catalog.filter(|schema| !schema.starts_with("pg_temp_")));
         }
         for one in selected {
             let Selected::Family(builtin, _) = one else { continue };
@@ -62,11 +57,16 @@ impl Plan {
             let Ok(tables) = self.tables_of_family(builtin, control) else { continue };
             for (schema, table) in tables {
                 let Some(schema) = schema else { continue };
-                add(control, &load::ledger::qualified(&schema, table))?;
+                oids.extend(meant(control, &load::ledger::qualified(&schema, table))?);
             }
         }
-        for schema in before_catalog {
-            found.entry(schema).or_default();
+        let mut found: BTreeMap<String, Vec<u32>> =
+            schemas.into_iter().map(|schema| (schema, vec![])).collect();
+        for oid in oids {
+            let row = control.query_opt(SCHEMA_OF, &[&oid]).map_err(failed("a schema"))?;
+            if let Some(row) = row {
+                found.entry(row.get(0)).or_default().push(oid);
+            }
         }
         for (schema, oids) in &found {
             load::ledger::check_usable(&mut **control, schema, oids)?;

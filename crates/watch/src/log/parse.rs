@@ -216,8 +216,16 @@ impl Splitter {
             else {
                 return;
             };
-            let mut readings = self.prefix.readings(&text);
+            let Some(mut readings) = self.prefix.readings(&text) else {
+                // Whatever it is, the lines in which it may end are of no use.
+                let taken = text.matches('\n').count() + 1;
+                self.lines.drain(..taken);
+                self.sense.doubtful += 1;
+                entries.extend(self.open.take());
+                continue;
+            };
             readings.retain(|reading| self.can_be(reading, &text));
+            readings.dedup_by(|next, before| (next.at, &next.fields) == (before.at, &before.fields));
             let lines = |reading: &Reading| text[..reading.at].matches('\n').count() + 1;
             let taken = readings.iter().map(lines).max().unwrap_or(1);
             let text = text.into_owned();
@@ -227,11 +235,12 @@ impl Splitter {
                 [] => self.sense.not_understood += 1,
                 [reading] => {
                     let rest = text[reading.at..].split('\n').next().unwrap_or_default();
-                    self.message(reading, rest, entries);
+                    self.message(reading, &text, rest, entries);
                 }
-                _ => {
+                several => {
                     self.sense.doubtful += 1;
                     entries.extend(self.open.take());
+                    self.open_name = several.iter().find_map(|one| name_of(one, &text).map(str::to_string));
                 }
             }
         }
@@ -259,10 +268,10 @@ impl Splitter {
     /// Whether several lines can be one prefix. A role or a database whose name has a line feed does not exist, so such a session is refused: with FATAL, whose
     /// message often has the name again, or because its client is gone.
     fn can_be(&self, reading: &Reading, text: &str) -> bool {
-        let Some((kind, name)) = &reading.broken else { return true };
+        let (Some((kind, _)), Some(name)) = (&reading.broken, name_of(reading, text)) else { return true };
         let Some((word, message)) = text[reading.at..].split_once(':') else { return false };
         if words::supplement(word).is_some() {
-            return self.open_name.as_ref() == Some(name);
+            return self.open_name.as_deref() == Some(name);
         }
         let message: String = message.trim_start().chars().take(MESSAGE_CHARS).collect();
         if message.replace("\n\t", "\n").contains(&format!("\"{name}\"")) {
@@ -281,14 +290,14 @@ impl Splitter {
     }
 
     /// A line behind its prefix: a message, or what belongs to one.
-    fn message(&mut self, reading: &Reading, rest: &str, entries: &mut Vec<Entry>) {
+    fn message(&mut self, reading: &Reading, text: &str, rest: &str, entries: &mut Vec<Entry>) {
         let Some((word, message)) = rest.split_once(':') else { return };
         let message = message.trim_start();
         self.sense.understood += 1;
         let PrefixFields { time_us, is_absolute, pid, sqlstate } = reading.fields.clone();
         if let Some(severity) = self.severity_of(word) {
             entries.extend(self.open.take());
-            self.open_name = reading.broken.as_ref().map(|(_, name)| name.clone());
+            self.open_name = name_of(reading, text).map(str::to_string);
             self.open = Some(Entry {
                 time_us,
                 is_absolute,
@@ -328,6 +337,11 @@ impl Splitter {
             text.push_str(more);
         }
     }
+}
+
+/// The name with a line feed of a reading.
+fn name_of<'a>(reading: &Reading, text: &'a str) -> Option<&'a str> {
+    text.get(reading.broken.as_ref()?.1.clone())
 }
 
 /// A line of `csvlog`; the columns are those of the manual, section "Using CSV-Format Log Output".

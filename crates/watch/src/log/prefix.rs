@@ -8,6 +8,8 @@
 //! them can be.
 
 use super::words;
+use std::collections::HashSet;
+use std::ops::Range;
 
 /// Characters of a name: `NAMEDATALEN - 1` bytes.
 const NAME_CHARS_MAX: usize = 63;
@@ -15,15 +17,15 @@ const NAME_CHARS_MAX: usize = 63;
 const APPLICATION_CHARS_MAX: usize = NAME_CHARS_MAX * 4;
 /// Of a host's name (`NI_MAXHOST`), with a port.
 const HOST_CHARS_MAX: usize = 1_100;
-/// States of one line that are followed; with more of them the line says nothing.
-const STATES_MAX: usize = 500;
+/// Steps in which a line is matched: a line of separators has thousands of ways.
+const STEPS_MAX: usize = 2_000;
 /// What the server writes behind a severity.
 const BEHIND_SEVERITY: &str = ":  ";
 /// Characters of the longest severity.
 const SEVERITY_CHARS_MAX: usize = 40;
 
 /// What a part of any length may consist of.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Free {
     /// `%u`: any characters.
     User,
@@ -60,7 +62,7 @@ enum Part {
 }
 
 /// The fields of a prefix.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct PrefixFields {
     /// Microseconds since the epoch, as if the server's time zone were UTC unless `is_absolute`.
     pub(crate) time_us: Option<i64>,
@@ -70,11 +72,11 @@ pub(crate) struct PrefixFields {
 }
 
 /// A way to read lines.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Reading {
     pub(crate) fields: PrefixFields,
-    /// A name with a line feed, in the parts that it reaches over.
-    pub(crate) broken: Option<(Free, String)>,
+    /// Where a name with a line feed stands.
+    pub(crate) broken: Option<(Free, Range<usize>)>,
     /// Where the severity begins.
     pub(crate) at: usize,
 }
@@ -154,10 +156,11 @@ impl Prefix {
         }
     }
 
-    /// Every way in which a text begins with this prefix and a severity, or the word of what belongs to a message: each at another place, or with
-    /// other fields.
-    pub(crate) fn readings(&self, text: &str) -> Vec<Reading> {
+    /// Every way in which a text begins with this prefix and a severity, or the word of what belongs to a message: each at another place, with other fields, or
+    /// with another name that has line feeds. `None`: there are too many ways to try all.
+    pub(crate) fn readings(&self, text: &str) -> Option<Vec<Reading>> {
         let mut states = vec![Reading::default()];
+        let mut steps = 0;
         let mut found: Vec<Reading> = vec![];
         for (index, part) in self.parts.iter().enumerate() {
             if *part == Part::Sessions {
@@ -166,27 +169,25 @@ impl Prefix {
                 continue;
             }
             let next = self.parts[index + 1..].iter().find(|part| **part != Part::Sessions);
-            let mut after: Vec<Reading> = vec![];
+            let (mut after, mut known): (Vec<Reading>, HashSet<Reading>) = (vec![], HashSet::new());
             let is_single = states.len() == 1;
             for state in states {
                 step(part, next, text, state, &mut |reading| {
-                    let is_same = |other: &Reading| other.at == reading.at && other.fields == reading.fields;
-                    let is_new = is_single || !after.iter().any(is_same);
-                    if is_new && after.len() < STATES_MAX {
+                    steps += 1;
+                    if is_single || known.insert(reading.clone()) {
                         after.push(reading);
                     }
                 });
+                if steps > STEPS_MAX {
+                    return None;
+                }
             }
             states = after;
         }
         found.extend(states.into_iter().filter(|state| is_message(&text[state.at..])));
-        let mut all: Vec<Reading> = vec![];
-        for reading in found {
-            if all.iter().all(|other| (other.at, &other.fields) != (reading.at, &reading.fields)) {
-                all.push(reading);
-            }
-        }
-        all
+        let mut known = HashSet::new();
+        found.retain(|reading| known.insert(reading.clone()));
+        Some(found)
     }
 }
 
@@ -210,7 +211,7 @@ fn step(part: &Part, next: Option<&Part>, text: &str, state: Reading, ends: &mut
         for (length, letter) in rest.char_indices().chain([(rest.len(), '\0')]).take(chars + 1) {
             let (name, after) = rest.split_at(length);
             if can_end(after) {
-                let broken = name.contains('\n').then(|| (*kind, name.to_string()));
+                let broken = name.contains('\n').then(|| (*kind, state.at..state.at + length));
                 let broken = state.broken.clone().or(broken);
                 ends(Reading { at: state.at + length, broken, ..state.clone() });
             }
@@ -327,7 +328,7 @@ mod tests {
 
     /// The only reading of a line.
     fn fields(prefix: &str, line: &str) -> Option<(Option<u32>, Option<i64>, String)> {
-        let readings = Prefix::new(prefix).readings(line);
+        let readings = Prefix::new(prefix).readings(line).expect("few");
         assert!(readings.len() < 2, "{readings:?}");
         let reading = readings.first()?;
         Some((reading.fields.pid, reading.fields.time_us, line[reading.at..].to_string()))
@@ -377,19 +378,19 @@ mod tests {
     #[test]
     fn what_a_client_chooses_may_be_read_in_several_ways() {
         let time = "2024-05-06 07:08:09.123 UTC";
-        let count = |prefix: &str, line: &str| Prefix::new(prefix).readings(line).len();
+        let count = |prefix: &str, line: &str| Prefix::new(prefix).readings(line).map(|all| all.len());
         let ambiguous = format!("{time} [7] x@y PANIC:  no disk@shop FATAL:  role does not exist");
-        assert_eq!(count("%m [%p] %q%u@%d ", &ambiguous), 2);
-        assert_eq!(count("%m [%p] ", &format!("{time} [7] FATAL:  x@y PANIC:  no disk")), 1);
+        assert_eq!(count("%m [%p] %q%u@%d ", &ambiguous), Some(2));
+        assert_eq!(count("%m [%p] ", &format!("{time} [7] FATAL:  x@y PANIC:  no disk")), Some(1));
         let broken = format!("{time} [7] x\n{time} [1] @shop FATAL:  role does not exist");
-        let readings = Prefix::new("%m [%p] %q%u@%d ").readings(&broken);
+        let readings = Prefix::new("%m [%p] %q%u@%d ").readings(&broken).expect("few");
         assert_eq!(readings.len(), 1, "{readings:?}");
         assert_eq!((readings[0].fields.pid, readings[0].broken.is_some()), (Some(7), true));
         // No name is as long as that.
         let long = format!("{time} [7] x\n{} @shop FATAL:  no", "y".repeat(NAME_CHARS_MAX));
-        assert_eq!(count("%m [%p] %q%u@%d ", &long), 0);
+        assert_eq!(count("%m [%p] %q%u@%d ", &long), Some(0));
         // Adjacent parts of any length cost a bounded time.
-        assert_eq!(count("%a%a%a%u%d%u%d ", &" ".repeat(100_000)), 0);
+        assert_eq!(count("%a%a%a%u%d%u%d ", &" ".repeat(100_000)), None);
     }
 
     #[test]

@@ -48,7 +48,8 @@ fn a_name_with_line_feeds_makes_no_line_of_the_server() {
                 let refused = logged(prefix, &user, &database, &refusal);
                 let detail = logged(prefix, &user, &database, "DETAIL:  Connection matched line 1");
                 let genuine = |text: &str| {
-                    let long = "to be of the length of a usual message of the server, which is a sentence";
+                    // Longer than two names: a prefix without a time leaves nothing else to tell lines by.
+                    let long = "to be of the length of a message of the server".repeat(3);
                     logged(prefix, "bob", "shop", &format!("ERROR:  {text}, {long}"))
                 };
                 let log = genuine("first") + &refused + &detail + &genuine("last");
