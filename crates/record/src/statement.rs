@@ -392,12 +392,12 @@ pub fn has_shortened_list(text: &str) -> bool {
 /// Characters of an outline: a server keeps the beginning of a text.
 const OUTLINE_CHARS: usize = 1_500;
 /// Words that are constants to the server, and none to a lexer.
-const CONSTANT_WORDS: [&str; 4] = ["null", "true", "false", "epoch"];
+const CONSTANT_WORDS: [&str; 6] = ["null", "true", "false", "on", "off", "epoch"];
 
 /// What the text of a statement and its entry in `pg_stat_statements` have in common: the beginning, without constants, parameters and blanks. One for each
 /// statement of a text.
 pub fn outlines(text: &str) -> Vec<u64> {
-    let is_left_out = |c: char| c.is_ascii_digit() || c.is_whitespace() || "(), $-+".contains(c);
+    let is_left_out = |c: char| c.is_ascii_digit() || c.is_whitespace() || "(), :$-+".contains(c);
     let of_one = |one: &str| {
         let one = one.replace(mask::SQUASHED, "").to_lowercase();
         let words = one.split(is_left_out).filter(|word| !word.is_empty() && !CONSTANT_WORDS.contains(word));

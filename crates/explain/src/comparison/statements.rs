@@ -4,7 +4,6 @@ use super::{Scale, Unit, WEIGHT_MIN};
 use crate::case::{Case, Thing};
 use crate::node_time;
 use record::finding::NodeTime;
-use record::statement;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 

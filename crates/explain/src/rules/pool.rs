@@ -8,7 +8,6 @@ use crate::rule::Need::Field;
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
 use record::finding::{Level, NodeTime, Severity};
-use record::statement;
 
 pub(super) const RULES: &[Rule] = &[Rule {
     id: "SES-06",

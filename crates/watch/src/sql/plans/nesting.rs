@@ -33,10 +33,10 @@ fn question() -> String {
               where c.relname = any($1::text[]::name[]) and (n.nspname = any($1::text[]::name[]) or pg_catalog.quote_ident(n.nspname) = any($2::text[]))
                 and (c.relhasrules or c.relrowsecurity)
             union select d.refobjid from reached r, {}, pg_catalog.pg_depend d where {named} and d.refobjid <> r.oid),
-          some as materialized (select oid from reached limit {RELATIONS_MAX} + 1),
-          trees as materialized (select s.oid relation, t.* from some s, {})
-         select json_build_object('relations', (select count(*) from some),
-           'seeds', (select json_agg(json_build_array(s.oid::text, c.relname)) from some s join pg_catalog.pg_class c using (oid)),
+          few as materialized (select oid from reached limit {RELATIONS_MAX} + 1),
+          trees as materialized (select s.oid relation, t.* from few s, {})
+         select json_build_object('relations', (select count(*) from few),
+           'seeds', (select json_agg(json_build_array(s.oid::text, c.relname)) from few s join pg_catalog.pg_class c using (oid)),
            'stored', (select max(stored) from trees),
            'bytes', (select json_agg(json_build_array(relation::text, bytes)) from (select relation, sum(pg_catalog.octet_length(tree)) bytes from trees
              where stored <= {STORED_BYTES_MAX} group by 1) b),
@@ -44,7 +44,7 @@ fn question() -> String {
              sum((pg_catalog.length(t.tree) - pg_catalog.length(pg_catalog.replace(t.tree, ':relid ' || d.refobjid || ' ', '')))
                / pg_catalog.length(':relid ' || d.refobjid || ' ')) times
              from trees t join (select distinct classid, objid, refclassid, refobjid from pg_catalog.pg_depend) d on {named}
-             where d.refobjid <> t.relation and d.refobjid in (select oid from some) and t.stored <= {STORED_BYTES_MAX} group by 1, 2) e))::text",
+             where d.refobjid <> t.relation and d.refobjid in (select oid from few) and t.stored <= {STORED_BYTES_MAX} group by 1, 2) e))::text",
         trees("r.oid"),
         trees("s.oid"),
     )
