@@ -3,6 +3,7 @@
 mod advice;
 mod assembled;
 mod families;
+mod guard;
 pub(crate) mod measure;
 pub(crate) mod mix;
 mod nodes;

@@ -70,11 +70,11 @@ impl Settings {
         self.0.is_empty()
     }
 
-    /// A query for the values that the session has, in order.
+    /// A query for the values that the session has, in order; [`LIMITS`] last.
     fn question(&self) -> String {
         let value = |name: &str| format!("pg_catalog.current_setting({}, true)", sql::literal(name));
-        let values: Vec<String> = self.0.iter().map(|(name, _)| value(name)).collect();
-        format!("select {}", values.join(", "))
+        let names = self.0.iter().map(|(name, _)| name.as_str()).chain(LIMITS);
+        format!("select {}", names.map(value).collect::<Vec<_>>().join(", "))
     }
 
     /// Sets them all: for the present transaction, or for the session.
@@ -86,37 +86,77 @@ impl Settings {
         if sets.is_empty() { String::new() } else { format!("select {}", sets.join(", ")) }
     }
 
-    /// Whether the session has them. A value may have another form ("ISO" is "ISO, DMY"); if that counts as a loss, they are only set again.
+    /// What the session has of them. A value may have another form ("ISO" is "ISO, DMY"); if that counts as a loss, they are only set again.
     pub(crate) fn are_in_effect(
         &self,
         ask: impl FnOnce(&str) -> Result<Vec<Vec<Option<Vec<u8>>>>, Cause>,
-    ) -> Result<bool, Cause> {
+    ) -> Result<InEffect, Cause> {
         if self.is_empty() {
-            return Ok(true);
+            return Ok(InEffect { are_all: true, ..InEffect::default() });
         }
         let rows = ask(&self.question())?;
         let found = rows.first().map(Vec::as_slice).unwrap_or_default();
-        Ok(self.match_values(found.iter().map(|value| value.as_deref().map(String::from_utf8_lossy))))
+        Ok(self.judge(found.iter().map(|value| value.as_deref().map(String::from_utf8_lossy))))
     }
 
     /// The same through the other library.
-    pub(crate) fn are_in_effect_of(&self, client: &mut postgres::Client) -> Result<bool, postgres::Error> {
+    pub(crate) fn are_in_effect_of(
+        &self,
+        client: &mut postgres::Client,
+    ) -> Result<InEffect, postgres::Error> {
         if self.is_empty() {
-            return Ok(true);
+            return Ok(InEffect { are_all: true, ..InEffect::default() });
         }
         let messages = client.simple_query(&self.question())?;
         let row = messages.iter().find_map(|message| match message {
             postgres::SimpleQueryMessage::Row(row) => Some(row),
             _ => None,
         });
-        Ok(row.is_some_and(|row| {
-            self.match_values((0..row.len()).map(|column| row.get(column).map(Into::into)))
+        Ok(row.map_or_else(InEffect::default, |row| {
+            self.judge((0..row.len()).map(|column| row.get(column).map(Into::into)))
         }))
     }
 
-    fn match_values<'a>(&self, mut found: impl Iterator<Item = Option<std::borrow::Cow<'a, str>>>) -> bool {
-        self.0.iter().all(|(_, wanted)| found.next().flatten().is_some_and(|value| is_same(wanted, &value)))
+    fn judge<'a>(&self, mut found: impl Iterator<Item = Option<std::borrow::Cow<'a, str>>>) -> InEffect {
+        let values: Vec<_> = self.0.iter().map(|_| found.next().flatten()).collect();
+        let is_kept = |((_, wanted), value): (&(String, String), &Option<std::borrow::Cow<'a, str>>)| {
+            value.as_ref().is_some_and(|value| is_same(wanted, value))
+        };
+        let are_all = self.0.iter().zip(&values).all(is_kept);
+        let is_limit = |(_, value): &(&str, Option<std::borrow::Cow<'a, str>>)| {
+            value.as_ref().is_some_and(|value| quantity(value).is_none_or(|(number, _)| number > 0.0))
+        };
+        let limits = LIMITS.into_iter().zip(found).filter(is_limit).map(|(name, _)| name).collect();
+        InEffect { are_all, limits }
     }
+
+    /// Those of these limits that the user has not asked for, as settings that switch them off.
+    fn without_limits(&self, limits: &[&'static str]) -> Vec<(String, String)> {
+        let is_users = |name: &str| self.0.iter().any(|(other, _)| other.eq_ignore_ascii_case(name));
+        let ours = limits.iter().filter(|name| !is_users(name));
+        ours.map(|name| ((*name).to_owned(), "0".to_owned())).collect()
+    }
+}
+
+/// What a session has of the settings that it was opened with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct InEffect {
+    are_all: bool,
+    /// Those of [`LIMITS`] that a role or a database sets.
+    limits: Vec<&'static str>,
+}
+
+/// Limits with which the owner of a role or a database can end our sessions. Servers without one of them refuse a connection that names it, so they are sent to
+/// those only that have been seen to have it.
+const LIMITS: [&str; 3] =
+    ["idle_in_transaction_session_timeout", "idle_session_timeout", "transaction_timeout"];
+
+/// SQLSTATEs with which a session ends at one of them.
+const ENDED_BY_LIMIT: [&str; 3] = ["25P03", "57P05", "25P04"];
+
+/// Whether one of them has ended the first query: it is the last one, whose servers have all (PostgreSQL 17).
+fn is_ended_by_limit(cause: &Cause) -> bool {
+    matches!(cause, Cause::Requested(error) if ENDED_BY_LIMIT.contains(&error.sqlstate.as_str()))
 }
 
 /// Whether the server shows `found` for a setting that was given as `wanted`. It shows numbers in the largest unit that holds them whole (4000ms as 4s), lists
@@ -285,6 +325,9 @@ type Place = (String, u16, String, String);
 
 static KNOWN: Mutex<BTreeMap<Place, Way>> = Mutex::new(BTreeMap::new());
 
+/// The limits that sessions of a place have to be opened without.
+static LIMITED: Mutex<BTreeMap<Place, Vec<(String, String)>>> = Mutex::new(BTreeMap::new());
+
 fn place(spec: &ConnSpec, candidate: &Candidate) -> Place {
     let address = match &candidate.endpoint {
         Endpoint::Tcp(address) => address.ip().to_string(),
@@ -318,23 +361,47 @@ pub(crate) fn open<S>(
     spec: &ConnSpec,
     candidate: &Candidate,
     bare: impl Fn(&ConnSpec) -> Result<S, Failure>,
-    are_in_effect: impl FnOnce(&Settings, &mut S) -> Result<bool, Cause>,
+    are_in_effect: impl FnOnce(&Settings, &mut S) -> Result<InEffect, Cause>,
     learn: impl FnOnce(&ConnSpec) -> Result<Way, Failure>,
     needs_session: bool,
 ) -> Result<Started<S>, Failure> {
     let plain = |cause| Failure { cause, encrypted: false };
     let known = known(spec, candidate);
     if matches!(known, None | Some(Way::Startup)) {
-        match (bare(spec), known) {
-            (Ok(session), Some(_)) => return Ok(Started::Session(session)),
-            (Ok(mut session), None) => {
+        let place = place(spec, candidate);
+        let limited = LIMITED.lock().unwrap_or_else(PoisonError::into_inner).get(&place).cloned();
+        // Only sessions for statements of ours are opened without the limits of others.
+        let limited = if spec.pinned == Pinned::All { limited } else { Some(Vec::new()) };
+        let unlimited = |limits: &[(String, String)]| {
+            let mut spec = spec.clone();
+            spec.session_settings.extend(limits.iter().cloned());
+            spec
+        };
+        match (bare(&unlimited(limited.as_deref().unwrap_or_default())), known) {
+            (Ok(session), Some(_)) if limited.is_some() => return Ok(Started::Session(session)),
+            (Ok(mut session), known) => {
                 // A server accepted options that are not settings; a pooler refuses all of them.
                 let wanted = Settings::of(spec).unwrap_or_default();
-                if are_in_effect(&wanted, &mut session).map_err(plain)? {
+                let found = match are_in_effect(&wanted, &mut session) {
+                    Err(cause) if limited.is_none() && is_ended_by_limit(&cause) => {
+                        InEffect { are_all: true, limits: LIMITS.to_vec() }
+                    }
+                    found => found.map_err(plain)?,
+                };
+                if found.are_all || known.is_some() {
                     if !wanted.is_empty() {
                         remember(spec, candidate, Way::Startup);
                     }
-                    return Ok(Started::Session(session));
+                    if limited.is_some() {
+                        return Ok(Started::Session(session));
+                    }
+                    let limits = wanted.without_limits(&found.limits);
+                    LIMITED.lock().unwrap_or_else(PoisonError::into_inner).insert(place, limits.clone());
+                    if limits.is_empty() {
+                        return Ok(Started::Session(session));
+                    }
+                    drop(session);
+                    return bare(&unlimited(&limits)).map(Started::Session);
                 }
             }
             (Err(failure), _) if are_refused(&failure.cause) => {}
@@ -457,13 +524,28 @@ mod tests {
     fn a_value_in_effect_may_be_spelled_otherwise() {
         let settings = Settings(pairs(&[("datestyle", "iso"), ("search_path", "pg_catalog,pg_temp")]));
         let of = |values: [Option<&'static str>; 2]| {
-            settings.match_values(values.into_iter().map(|value| value.map(Into::into)))
+            settings.judge(values.into_iter().map(|value| value.map(Into::into))).are_all
         };
         assert!(of([Some("ISO, DMY"), Some("pg_catalog, pg_temp")]));
         assert!(!of([Some("ISO, DMY"), Some("\"$user\", public")]));
         assert!(!of([Some("German, DMY"), Some("pg_catalog,pg_temp")]));
         assert!(!of([None, Some("pg_catalog,pg_temp")]));
-        assert!(!settings.match_values(std::iter::empty()));
+        assert!(!settings.judge(std::iter::empty()).are_all);
+    }
+
+    #[test]
+    fn limits_that_would_end_a_session_are_found_behind_the_settings() {
+        let settings = Settings(pairs(&[("datestyle", "iso"), ("idle_session_timeout", "5s")]));
+        let of = |values: [Option<&'static str>; 5]| {
+            settings.judge(values.into_iter().map(|value| value.map(Into::into)))
+        };
+        let found = of([Some("ISO, DMY"), Some("5s"), Some("0"), Some("5s"), Some("1ms")]);
+        assert!(found.are_all);
+        assert_eq!(found.limits, ["idle_session_timeout", "transaction_timeout"]);
+        // What the user asks for stays.
+        assert_eq!(settings.without_limits(&found.limits), pairs(&[("transaction_timeout", "0")]));
+        let old = of([Some("ISO, DMY"), Some("5s"), Some("0"), None, None]);
+        assert_eq!(old.limits, [""; 0]);
     }
 
     #[test]

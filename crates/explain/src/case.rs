@@ -9,6 +9,7 @@ mod names;
 mod rows;
 mod table_queue;
 mod target;
+mod texts;
 
 pub use table_queue::TableQueue;
 
@@ -582,13 +583,6 @@ impl Case {
     /// The load steps, with their progress.
     pub fn loads(&self) -> Vec<(&str, &Lines)> {
         self.things("load").map(|thing| (thing.name, thing.lines)).collect()
-    }
-
-    /// A statement's text, if an event has it.
-    pub fn query(&self, query_id: &str) -> Option<&str> {
-        let detail =
-            self.events_of(record::event::QUERY).find(|event| Case::word_of(event, "query_id") == query_id);
-        detail.map(|event| Case::word_of(event, "text"))
     }
 }
 

@@ -162,7 +162,7 @@ impl Throwaway {
             process::command(&self.installation.program("initdb"), self.user.as_ref(), &self.base);
         command.arg("-D").arg(self.data_dir()).args(["-U", SUPERUSER, "-A", "trust", "-E", "UTF8"]);
         command.args(["--locale=C", "--no-sync"]).args(&options.initdb);
-        seed::initdb(command, &self.data_dir)?;
+        seed::initdb(command, &self.data_dir, self.user.as_ref())?;
         let conf = self.data_dir().join("postgresql.conf");
         fs::copy(&conf, conf.with_extension("conf.initdb")).map_err(LocalError::io("copy", &conf))?;
         for (name, content) in &options.files {

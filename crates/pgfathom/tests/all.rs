@@ -32,6 +32,7 @@ mod full_disk;
 mod fuzz_corpus;
 mod help;
 mod hostile;
+mod hostile_tables;
 mod limit;
 mod links;
 mod load_cluster;

@@ -8,11 +8,13 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::tls::TlsConnect;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Config, CopyInSink, Error, NoTls, Row, RowStream, SimpleQueryMessage, Statement};
+use tokio_postgres::{Config, CopyInSink, Error, NoTls, RowStream, Statement};
 
 use crate::connection::{self, Connection};
 use crate::query::{AsQuery, Query};
 use crate::recent::Recent;
+use crate::row::{Row, SimpleQueryMessage};
+use crate::sent;
 use crate::transaction::{Transaction, TransactionBuilder};
 
 /// A session. Dropping it ends it as the protocol wants it.
@@ -119,6 +121,7 @@ impl Client {
 
     /// Runs a query whose rows are read one by one.
     pub fn query_raw(&mut self, query: &str, params: &[&(dyn ToSql + Sync)]) -> Result<RowIter<'_>, Error> {
+        sent::note(query);
         let rows = if params.is_empty() {
             self.connection
                 .block_on(self.client.query_typed_raw(query, std::iter::empty::<(&str, Type)>()))?
@@ -151,7 +154,7 @@ impl RowIter<'_> {
     /// The next row, if there is one.
     pub fn next_row(&mut self) -> Result<Option<Row>, Error> {
         let rows = &mut self.rows;
-        self.connection.block_on(async { rows.next().await.transpose() })
+        Ok(self.connection.block_on(async { rows.next().await.transpose() })?.map(Row::from))
     }
 }
 
@@ -183,6 +186,51 @@ impl Write for CopyInWriter<'_> {
 
     fn flush(&mut self) -> io::Result<()> {
         self.connection.block_on(self.sink.flush()).map_err(io::Error::other)
+    }
+}
+
+/// An answer of the library, whose texts need not be UTF-8, as one whose texts can be read.
+trait Readable<T> {
+    fn readable(self) -> T;
+}
+
+impl Readable<u64> for u64 {
+    fn readable(self) -> u64 {
+        self
+    }
+}
+
+impl Readable<()> for () {
+    fn readable(self) {}
+}
+
+impl Readable<Statement> for Statement {
+    fn readable(self) -> Statement {
+        self
+    }
+}
+
+impl Readable<Row> for tokio_postgres::Row {
+    fn readable(self) -> Row {
+        self.into()
+    }
+}
+
+impl Readable<Option<Row>> for Option<tokio_postgres::Row> {
+    fn readable(self) -> Option<Row> {
+        self.map(Row::from)
+    }
+}
+
+impl Readable<Vec<Row>> for Vec<tokio_postgres::Row> {
+    fn readable(self) -> Vec<Row> {
+        self.into_iter().map(Row::from).collect()
+    }
+}
+
+impl Readable<Vec<SimpleQueryMessage>> for Vec<tokio_postgres::SimpleQueryMessage> {
+    fn readable(self) -> Vec<SimpleQueryMessage> {
+        self.into_iter().map(SimpleQueryMessage::from).collect()
     }
 }
 
@@ -262,6 +310,9 @@ macro_rules! calls {
 
                 fn $call_as(&mut self, query: Query<'_>, params: Params<'_>) -> Result<$output, Error> {
                     let $this = self;
+                    if let Query::Text(text) = query {
+                        sent::note(text);
+                    }
                     match query {
                         // There are no types to ask the server for, so it is one round trip and not two: a verb asks some dozens of such
                         // questions before it begins.
@@ -273,13 +324,15 @@ macro_rules! calls {
                             $this.connection.block_on($inner.$call(statement, params))
                         }
                     }
+                    .map(Readable::readable)
                 }
             )*
             $(
                 $(#[$text_about])*
                 pub fn $text_call(&mut self, query: &str) -> Result<$text_output, Error> {
+                    sent::note(query);
                     let $this = self;
-                    $this.connection.block_on($inner.$text_call(query))
+                    $this.connection.block_on($inner.$text_call(query)).map(Readable::readable)
                 }
             )*
         }

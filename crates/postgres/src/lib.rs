@@ -7,11 +7,15 @@ mod client;
 mod connection;
 mod query;
 mod recent;
+mod row;
+mod sent;
 mod transaction;
 
 pub use client::{Client, CopyInWriter, GenericClient, OpenError, RowIter};
 pub use query::{AsQuery, Query};
 pub use recent::Recent;
-pub use tokio_postgres::{Config, Error, IsolationLevel, Row, SimpleQueryMessage, Statement};
+pub use row::{Row, SimpleQueryMessage, SimpleRow};
+pub use sent::sent_since;
+pub use tokio_postgres::{Config, Error, IsolationLevel, Statement};
 pub use tokio_postgres::{config, error, tls, types};
 pub use transaction::{Transaction, TransactionBuilder};

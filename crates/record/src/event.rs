@@ -57,6 +57,8 @@ pub const FAULT: &str = "fault";
 
 /// The field of a message of the server's log: how often it came again.
 pub const REPEATED: &str = "repeated";
+/// The field of a statement's text: whether the statement is one of pgfathom's own, as far as the recorder knows what it has sent.
+pub const OWN: &str = "own";
 /// The field of a gap in the server's log, beside the bytes that were skipped: the bytes that were read since the last such gap.
 pub const LOG_READ_BYTES: &str = "read_bytes";
 

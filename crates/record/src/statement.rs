@@ -393,8 +393,28 @@ pub fn has_shortened_list(text: &str) -> bool {
     text.contains(mask::SQUASHED)
 }
 
-/// Whether a statement is one of pgfathom's own, which looks at a server: on a quiet one they are the costliest, and no user can improve them.
-pub fn is_own(text: &str) -> bool {
+/// Characters of an outline: a server keeps the beginning of a text.
+const OUTLINE_CHARS: usize = 1_500;
+/// Words that are constants to the server, and none to a lexer.
+const CONSTANT_WORDS: [&str; 6] = ["null", "true", "false", "on", "off", "epoch"];
+
+/// What the text of a statement and its entry in `pg_stat_statements` have in common: the beginning, without constants, parameters and blanks. One for each
+/// statement of a text.
+pub fn outlines(text: &str) -> Vec<u64> {
+    let is_left_out = |c: char| c.is_ascii_digit() || c.is_whitespace() || "(), :$-+".contains(c);
+    let of_one = |one: &str| {
+        let one = one.replace(mask::SQUASHED, "").to_lowercase();
+        let words = one.split(is_left_out).filter(|word| !word.is_empty() && !CONSTANT_WORDS.contains(word));
+        let kept: String = words.flat_map(|word| [word, " "]).collect();
+        fnv(kept.chars().take(OUTLINE_CHARS).collect::<String>().bytes())
+    };
+    let text = parameterized(text);
+    text.split(';').map(str::trim).filter(|one| !one.is_empty()).map(of_one).collect()
+}
+
+/// Whether a statement of a recording that does not tell own statements apart looks like one that reads a server's views: on a quiet server those are the costliest, and
+/// no user can improve them.
+pub fn looks_own(text: &str) -> bool {
     text.contains("json_build_object") && text.contains("pg_catalog.") || text.contains("pgfathom")
 }
 

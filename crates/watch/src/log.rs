@@ -14,6 +14,7 @@ mod words;
 use crate::collect::{Batch, Place, Recorded, Tick, With};
 use crate::guarded;
 use record::event;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
@@ -36,6 +37,7 @@ const ODD_LINES_MIN: u64 = 10;
 /// What is reported as missing: the text, and all of it.
 const WORDS: &str = "words of the server log";
 const LINES: &str = "lines of the server log";
+const DOUBTFUL: &str = "ambiguous lines of the server log";
 
 /// What the lines look like.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -281,11 +283,27 @@ impl Follower {
         } else if sense.understood > 0 {
             reported.found(batch, t_us, &self.place, LINES);
         }
+        if sense.doubtful > 0 {
+            let why = format!(
+                "{}: with log_line_prefix = '{}' some lines can be read in more than one way, because a client chose a part of them (a user name, a \
+                 database name, an application name), perhaps to forge other lines; type: ALTER SYSTEM SET log_line_prefix = '%m [%p] '; SELECT \
+                 pg_reload_conf();",
+                self.source.path.display(),
+                self.style.line_prefix
+            );
+            let lost = "these lines, which are left out";
+            reported.missing(batch, t_us, self.place.missing(DOUBTFUL, why, lost));
+        }
     }
 
     /// Where it reads.
     pub(crate) fn source(&self) -> &Source {
         &self.source
+    }
+
+    /// What these server processes are refused is no error of the application.
+    pub(crate) fn know(&mut self, own: &BTreeSet<u32>) {
+        self.reader.know(own);
     }
 
     /// Reads new lines. `offset_us` is the server's clock minus ours.
@@ -350,7 +368,7 @@ impl Follower {
         if length < open.at {
             // Truncated in place: all its lines are new.
             (open.at, open.length) = (0, 0);
-            self.splitter.cut();
+            self.splitter.begin_anew();
         }
         self.reader.grown(length.saturating_sub(open.length));
         open.length = length;

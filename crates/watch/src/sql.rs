@@ -29,10 +29,12 @@ mod sampled;
 pub mod session;
 mod slru;
 mod standbys;
+mod statements;
 mod texts;
 
 use crate::board::{Board, NodeState};
 use crate::collect::{Batch, Collect, Place, Recorded, Spent, Tick, With};
+use crate::guarded;
 use crate::log;
 use crate::meter::Meter;
 use connect::ConnSpec;
@@ -42,7 +44,7 @@ use parts::{PARTS, Part, Turn};
 use probe::Probe;
 use record::event;
 use session::{CONNECT_TIMEOUT, Failed, Session};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -54,6 +56,9 @@ pub(crate) const RETRY_MAX: Duration = Duration::from_secs(3);
 const CONNECT_WAITS: u32 = 3;
 /// How much more rarely a part is queried that the server refused for good.
 const REFUSED_FACTOR: u64 = 10;
+/// Bytes of the lock file of a socket. Its folder may be one in which every user of the host makes files.
+const LOCK_BYTES_MAX: u64 = 4096;
+
 /// Samples one node.
 #[derive(Debug)]
 pub struct Node {
@@ -77,6 +82,10 @@ pub struct Node {
     /// The server's main process, by the lock of its socket.
     main: Option<u32>,
     texts: HashSet<String>,
+    /// Entries of the statistics of statements that are our own.
+    ours: statements::Ours,
+    /// Server processes of our own connections.
+    own: BTreeSet<u32>,
     plans: plans::Plans,
     log: Option<log::Follower>,
     /// For a node that has never answered: the node that named it, and the command in case it has another address from here.
@@ -123,6 +132,8 @@ impl Node {
             is_local: false,
             main: None,
             texts: HashSet::new(),
+            ours: statements::Ours::default(),
+            own: BTreeSet::new(),
             plans: plans::Plans::default(),
             log: None,
             found_as: None,
@@ -400,6 +411,7 @@ impl Collect for Node {
             }
         }
         if let Some(log) = &mut self.log {
+            log.know(&self.own);
             log.read(tick, self.offset_us, &mut self.recorded, batch);
         }
     }
@@ -447,7 +459,7 @@ fn main_process(spec: &ConnSpec) -> Option<u32> {
     let host = spec.hosts.first()?;
     let Host::Unix(folder) = &host.host else { return None };
     let lock = folder.join(format!(".s.PGSQL.{}.lock", host.port));
-    let text = std::fs::read_to_string(lock).ok()?;
+    let text = guarded::text(&lock, LOCK_BYTES_MAX).ok()?;
     let pid: u32 = text.lines().next()?.trim().parse().ok()?;
     let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
     comm.starts_with("postgres").then_some(pid)

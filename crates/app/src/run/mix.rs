@@ -21,7 +21,7 @@ use workloads::driving::{
 };
 
 /// The tables of pgbench.
-const PGBENCH_TABLES: [&str; 4] =
+pub(super) const PGBENCH_TABLES: [&str; 4] =
     ["pgbench_accounts", "pgbench_branches", "pgbench_history", "pgbench_tellers"];
 
 /// The tables that a workload works on.
@@ -260,6 +260,7 @@ impl Plan {
     ) -> Result<Assembled, Failure> {
         let Read { selected, mix } = self.read()?;
         self.route.check_mix(&self.demands(selected))?;
+        self.check_tables(control, spec, selected)?;
         let mut parts: Vec<(Benchmark, u64)> = Vec::new();
         let mut assembled = Parts::default();
         for prepared in self.prepare_families(selected, control, seed)? {
@@ -408,6 +409,6 @@ impl Plan {
     }
 }
 
-fn is_builtin(source: &Source) -> bool {
+pub(super) fn is_builtin(source: &Source) -> bool {
     script::BUILTINS.iter().any(|builtin| builtin.name == source.name && builtin.text == source.text)
 }

@@ -43,6 +43,8 @@ const MEANING: &[(&str, &str)] = &[
     ("default_transaction_deferrable", "off"),
     // Only a warning shows that no standby has confirmed a commit.
     ("client_min_messages", "notice"),
+    ("transform_null_equals", "off"),
+    ("gin_fuzzy_search_limit", "0"),
 ];
 
 impl Pinned {

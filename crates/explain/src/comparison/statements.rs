@@ -4,7 +4,6 @@ use super::{Scale, Unit, WEIGHT_MIN};
 use crate::case::{Case, Thing};
 use crate::node_time;
 use record::finding::NodeTime;
-use record::statement;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -130,7 +129,7 @@ fn ran((case, time): (&Case, &NodeTime)) -> BTreeMap<String, Ran> {
     let mut add = |query_id: &str, sessions: f64, calls_per_s: f64| {
         let text = case.query(query_id).unwrap_or("");
         // Two looks of ours at a server are no change of its load.
-        if statement::is_own(text) {
+        if case.is_own_statement(query_id) {
             return;
         }
         let key = if text.is_empty() { query_id } else { text };

@@ -304,7 +304,7 @@ fn catalog(case: &Case) -> Answer {
             let text = case.query(line.lines.word("query_id")).unwrap_or_default();
             let took = ["total_ms", "plan_ms"].iter().filter_map(|field| line.lines.rate(field)).sum::<f64>();
             all += took;
-            if statement::is_own(text)
+            if case.is_own_statement(line.lines.word("query_id"))
                 || !reads_catalog(case, &time.node, text)
                 || super::inspect::reader(text).is_some()
             {

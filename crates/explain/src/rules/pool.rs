@@ -8,7 +8,6 @@ use crate::rule::Need::Field;
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
 use record::finding::{Level, NodeTime, Severity};
-use record::statement;
 
 pub(super) const RULES: &[Rule] = &[Rule {
     id: "SES-06",
@@ -93,7 +92,7 @@ impl Mix {
         let mut mix = Mix::default();
         for line in case.at("statement", node) {
             let text = case.query(line.lines.word("query_id")).unwrap_or_default();
-            if statement::is_own(text) {
+            if case.is_own_statement(line.lines.word("query_id")) {
                 continue;
             }
             let sum = |field: &str| line.lines.sum(field).unwrap_or(0.0);

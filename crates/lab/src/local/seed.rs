@@ -13,6 +13,8 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use connect::os_user::OsUser;
+
 use super::LocalError;
 use super::process;
 
@@ -27,25 +29,34 @@ const SEGMENT_IDENTIFIER_AT: u64 = 24;
 const CONTROL_BYTES_MAX: usize = 512;
 
 /// Runs `command`, which is an initdb into `data_dir`, or copies its earlier result.
-pub(crate) fn initdb(command: Command, data_dir: &Path) -> Result<(), LocalError> {
+///
+/// Files are copied and written as `user`, whom the folders belong to: what that user puts in their place meanwhile, a link for example, leads to nothing that
+/// the user may not reach.
+pub(crate) fn initdb(command: Command, data_dir: &Path, user: Option<&OsUser>) -> Result<(), LocalError> {
     match std::env::var_os(SEEDS) {
-        Some(seeds) => initdb_by_seed(&PathBuf::from(seeds), command, data_dir),
+        Some(seeds) => initdb_by_seed(&PathBuf::from(seeds), command, data_dir, user),
         None => process::run_to_end(command, "initdb"),
     }
 }
 
-fn initdb_by_seed(seeds: &Path, command: Command, data_dir: &Path) -> Result<(), LocalError> {
+fn initdb_by_seed(
+    seeds: &Path,
+    command: Command,
+    data_dir: &Path,
+    user: Option<&OsUser>,
+) -> Result<(), LocalError> {
     let seed = seeds.join(name_of(&command, data_dir));
     let was_there = data_dir.exists();
     if seed.is_dir() {
-        if copy(&seed, data_dir).and_then(|()| identify(data_dir, fresh_identifier())).is_ok() {
+        let identify = || process::with_files_of(user, || identify(data_dir, fresh_identifier()));
+        if copy(&seed, data_dir, user).and_then(|()| identify()).is_ok() {
             return Ok(());
         }
         // initdb has the best message for whatever went wrong.
-        empty(data_dir, was_there);
+        process::with_files_of(user, || empty(data_dir, was_there));
     }
     process::run_to_end(command, "initdb")?;
-    keep(data_dir, &seed);
+    keep(data_dir, &seed, user);
     Ok(())
 }
 
@@ -60,12 +71,16 @@ fn name_of(command: &Command, data_dir: &Path) -> String {
 }
 
 /// Keeps the result of initdb, if possible: a missing seed only costs time.
-fn keep(data_dir: &Path, seed: &Path) {
+fn keep(data_dir: &Path, seed: &Path, user: Option<&OsUser>) {
     // Several processes, and several threads of one, may do this at once: each makes a folder of its own, and the first result stays.
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let attempt = COUNT.fetch_add(1, Ordering::Relaxed);
     let begun = seed.with_extension(format!("{}-{attempt}", std::process::id()));
-    if copy(data_dir, &begun).is_err() || fs::rename(&begun, seed).is_err() {
+    let given = || {
+        fs::create_dir(&begun)?;
+        user.map_or(Ok(()), |user| process::give(&begun, user).map_err(io::Error::other))
+    };
+    if given().and_then(|()| copy(data_dir, &begun, user)).is_err() || fs::rename(&begun, seed).is_err() {
         let _ = fs::remove_dir_all(&begun);
     }
 }
@@ -82,8 +97,8 @@ fn empty(data_dir: &Path, was_there: bool) {
 }
 
 /// Copies a folder with owners, modes and times.
-fn copy(from: &Path, to: &Path) -> io::Result<()> {
-    let mut command = Command::new("cp");
+fn copy(from: &Path, to: &Path, user: Option<&OsUser>) -> io::Result<()> {
+    let mut command = process::command(Path::new("cp"), user, Path::new("/"));
     command.args(["-a", "--reflink=auto", "-T"]).arg(from).arg(to);
     let ended = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status()?;
     if ended.success() { Ok(()) } else { Err(io::Error::other("cp failed")) }
@@ -141,7 +156,6 @@ mod tests {
 
     use super::*;
     use crate::local::{Installation, installations};
-    use connect::os_user::OsUser;
 
     /// The system identifier that a single-user server reports for these files: it reads the control file and the WAL for that.
     fn identifier(installation: &Installation, user: Option<&OsUser>, data_dir: &Path) -> String {
@@ -178,7 +192,7 @@ mod tests {
                 let mut command = process::command(&installation.program("initdb"), user.as_ref(), &base);
                 command.arg("-D").arg(&data_dir).args(["-A", "trust", "-E", "UTF8", "--locale=C"]);
                 command.args(["-U", "postgres", "--no-sync"]);
-                initdb_by_seed(&seeds, command, &data_dir).unwrap();
+                initdb_by_seed(&seeds, command, &data_dir, user.as_ref()).unwrap();
                 identifier(&installation, user.as_ref(), &data_dir)
             };
             let made: Vec<String> = ["first", "second", "third"].map(make).into();
@@ -190,6 +204,40 @@ mod tests {
             assert!(!made.contains(&make("fourth")));
             fs::remove_dir_all(&base).unwrap();
         }
+    }
+
+    /// The server's user puts a link to a file of ours into the folder that we write to.
+    #[test]
+    fn a_link_in_the_folder_leads_to_no_file_of_ours() {
+        let Some(user) = process::server_user().unwrap() else {
+            return testing::skip("servers run as our own user, who may write to its files anyway");
+        };
+        let base = std::env::temp_dir().join(format!("pgfathom-seed-links-{}", std::process::id()));
+        fs::DirBuilder::new().mode(0o711).create(&base).unwrap();
+        let (seed, data_dir) = (base.join("seed"), base.join("data"));
+        for folder in [&seed, &data_dir] {
+            fs::create_dir(folder).unwrap();
+            process::give(folder, &user).unwrap();
+        }
+        let ours = base.join("ours");
+        fs::write(&ours, "ours").unwrap();
+        fs::set_permissions(&ours, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        // The seed has a link into what only we may read, and so has the folder that is written to.
+        process::with_files_of(Some(&user), || {
+            fs::create_dir(seed.join("global")).unwrap();
+            fs::write(seed.join("global/pg_control"), "theirs").unwrap();
+            fs::create_dir(data_dir.join("global")).unwrap();
+            std::os::unix::fs::symlink(&ours, data_dir.join("global/pg_control")).unwrap();
+        });
+        let copied = copy(&seed, &data_dir, Some(&user));
+        let identified = process::with_files_of(Some(&user), || identify(&data_dir, 7));
+        assert_eq!(fs::read_to_string(&ours).unwrap(), "ours", "{copied:?} {identified:?}");
+        let copied = copy(&ours, &data_dir.join("copy"), Some(&user));
+        assert!(
+            copied.is_err() && !data_dir.join("copy").exists(),
+            "what only we may read is not given away"
+        );
+        fs::remove_dir_all(&base).unwrap();
     }
 
     #[test]

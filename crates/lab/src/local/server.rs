@@ -131,7 +131,7 @@ impl Server {
         };
         command.args(arguments);
         crate::sys::die_with_parent(&mut command, rustix::process::Signal::TERM);
-        seed::initdb(command, &self.data_dir())?;
+        seed::initdb(command, &self.data_dir(), self.user())?;
         let hba = "# Written by pgfathom: the socket's folder is closed to other users, so it needs no password; TCP does.\n\
                    local all all trust\nlocal replication all trust\n\
                    host all all all scram-sha-256\nhost replication all all scram-sha-256\n";

@@ -180,6 +180,16 @@ fn check_listed(
     Err(LoadError::Contradiction { dataset: dataset.name.clone(), problem })
 }
 
+/// Refuses relations of a schema that this session should not use, whoever has made them: they or what is attached to them belong to a role that it does not trust,
+/// or such a role may attach something.
+///
+/// # Errors
+/// As above; also when the query fails.
+pub fn check_usable(client: &mut impl GenericClient, schema: &str, oids: &[u32]) -> Result<(), LoadError> {
+    trust::check_schema(client, schema)?;
+    trust::check(client, oids, trust::Purpose::Use)
+}
+
 /// Refuses a dataset whose tables this session should not use: they are views by now, bear another name, belong to a role it does not trust,
 /// or call what such a one has made. `expected` are the tables that the ledger must list. Tables that are gone are passed over.
 ///

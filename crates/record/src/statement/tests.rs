@@ -476,3 +476,16 @@ fn lists_of_all_lengths_are_one_statement() {
     assert_ne!(one, of("SELECT a FROM t WHERE id IN ($1,$2,$3) AND c = $4"));
     assert_eq!(of("SELECT a FROM t1 WHERE id = $1 AND f($2, $3)"), None);
 }
+
+#[test]
+fn a_text_and_its_entry_have_one_outline() {
+    let sent = "select 'a'::text, null::float8 x, extract(epoch from now()) from t where k in ('b', 'c') and f(false) and n > -1; set local jit = off";
+    let kept = [
+        "select $1::text, $2::float8 x, extract($3 from now()) from t where k in ($4 /*, ... */) and f($5) and n > $6",
+        "set local jit = $1",
+    ];
+    let all = outlines(sent);
+    assert_eq!(kept.map(|one| outlines(one)).concat(), all);
+    assert!(!all.contains(&outlines("select $1::text from t")[0]));
+    assert_eq!(outlines("").len(), 0);
+}

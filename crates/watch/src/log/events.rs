@@ -5,7 +5,7 @@ use super::parse::Entry;
 use crate::collect::{Batch, Place, Tick, With};
 use record::event::{self, Event};
 use record::statement::parameterized;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Different errors recorded per tick: the first of each, with the number of the others.
 const ERRORS_PER_TICK: usize = 10;
@@ -63,6 +63,8 @@ pub(crate) struct Reader {
     raised: BTreeMap<(String, String), u64>,
     /// What the log has grown by since the last tick.
     grown_bytes: u64,
+    /// Server processes of our own connections.
+    own: BTreeSet<u32>,
 }
 
 impl Reader {
@@ -78,6 +80,7 @@ impl Reader {
             messages: 0,
             raised: BTreeMap::new(),
             grown_bytes: 0,
+            own: BTreeSet::new(),
         }
     }
 
@@ -98,6 +101,11 @@ impl Reader {
         let ahead_us = time_us.saturating_sub(server_now_us);
         let zone_us = ((ahead_us as f64 / ZONE_STEP_US as f64).round() as i64).saturating_mul(ZONE_STEP_US);
         tick.of_wall(time_us.saturating_sub(zone_us), self.offset_us)
+    }
+
+    /// The server processes of our own connections: a statement's text shows nothing, because any role can write one.
+    pub(crate) fn know(&mut self, own: &BTreeSet<u32>) {
+        self.own.clone_from(own);
     }
 
     /// The log has grown by so much.
@@ -168,7 +176,7 @@ impl Reader {
     /// Errors come in thousands: one event per kind and tick, with their number.
     fn error(&mut self, entry: &Entry, t_us: u64) {
         // What was refused to us is no error of the application.
-        if record::statement::is_own(&entry.statement) {
+        if entry.pid.is_some_and(|pid| self.own.contains(&pid)) {
             return;
         }
         let table = cancelled(entry);

@@ -1,3 +1,4 @@
+mod forged;
 mod languages;
 
 use super::*;

@@ -272,11 +272,11 @@ fn rows(control: &mut Control, command: &str) -> Result<Vec<Value>, postgres::Er
     let answer = control.outside()?.simple_query(command)?;
     let rows = answer.into_iter().filter_map(|message| match message {
         SimpleQueryMessage::Row(row) => {
-            let fields = row.columns().iter().enumerate();
+            let fields = row.names().iter().enumerate();
             let object: Map<String, Value> = fields
-                .map(|(at, column)| {
+                .map(|(at, name)| {
                     let value = row.get(at).map_or(Value::Null, |text| Value::String(text.to_string()));
-                    (column.name().to_string(), value)
+                    (name.clone(), value)
                 })
                 .collect();
             Some(Value::Object(object))

@@ -14,7 +14,7 @@ use crate::sql::sampled;
 use crate::sql::standbys;
 use record::watched::{Activity, Horizon, Server, Session, Slot, WAIT_CPU};
 use serde_json::Value;
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 /// Transactions younger than this are not remarkable.
 const REMARKABLE_S: u32 = 2;
@@ -91,7 +91,11 @@ pub(crate) struct Moment {
 
 /// The query for a server with the columns that `probe` found. `ours` is the `application_name` of the sessions that we drive.
 pub(crate) fn question(probe: &Probe, ours: &str) -> String {
-    let is_ours = format!("client and application_name = {}", connect::sql::literal(ours));
+    // Any role can choose the name.
+    let is_ours = format!(
+        "client and application_name = {} and pg_catalog.pg_get_userbyid(usesysid) = session_user",
+        connect::sql::literal(ours)
+    );
     let query_id = column(&probe.activity_columns, "query_id", "null::bigint");
     let leader = column(&probe.activity_columns, "leader_pid", "null::int");
     let tls = column(&probe.activity_columns, "ssl", "null::boolean");
@@ -145,10 +149,9 @@ pub(crate) fn question(probe: &Probe, ours: &str) -> String {
            from (select pid, backend_type, case when {daemons} then 'idle' else coalesce(state, '') end state, coalesce(wait_event_type, '') wait_type, coalesce(wait_event, '') wait_event, {query_id} query_id,
              {leader} leader_pid, xact_start, query_start, state_change, backend_start, backend_xid, backend_xmin, usesysid, datid, application_name, client_addr, {tls} tls,
              {sampled} sampled, pg_catalog.left(query, {QUERY_CHARS}) query
-           from {} where pid <> pg_catalog.pg_backend_pid() and (application_name = '{}' and pg_get_userbyid(usesysid) = session_user) is not true) r)
+           from {} where pid <> pg_catalog.pg_backend_pid()) r)
          select json_build_object({})::text",
         probe.activity,
-        crate::sql::session::APPLICATION_NAME,
         parts.join(",\n")
     )
 }
@@ -159,7 +162,12 @@ fn daemons(probe: &Probe) -> String {
         format!("pg_catalog.left(application_name, {}) = {}", begin.len(), connect::sql::literal(begin))
     };
     let all: Vec<String> = probe.own.iter().flat_map(|own| own.daemons).map(begins).collect();
-    if all.is_empty() { "false".to_string() } else { format!("coalesce({}, false)", all.join(" or ")) }
+    if all.is_empty() {
+        return "false".to_string();
+    }
+    // Any role can choose the name; an engine's own sessions are those of a superuser, or of no role.
+    let of_engine = "coalesce((select rolsuper from pg_catalog.pg_roles where oid = usesysid), true)";
+    format!("coalesce(({}) and {of_engine}, false)", all.join(" or "))
 }
 
 /// The part about sessions and holders of the horizon that are returned one by one, and about the groups of active sessions.
@@ -273,8 +281,8 @@ pub(crate) struct Memory {
     counters: Counters,
     slots: Counters,
     position: Option<u64>,
-    /// Statements whose texts were recorded because a session was seen at work with them.
-    texts: HashSet<String>,
+    /// Statements whose texts were recorded because a session was seen at work with them, with the names that their texts have.
+    texts: HashMap<String, String>,
 }
 
 impl Memory {

@@ -6,7 +6,7 @@ use super::probe::{Call, Probe};
 use super::session::Failed;
 use super::{
     Link, Node, REFUSED_FACTOR, Up, clock, core, facts, functions, is_local, json, progress, relations, slru,
-    texts,
+    statements, texts,
 };
 use crate::collect::{Batch, Collect, Place, Tick, With};
 use crate::log;
@@ -167,7 +167,7 @@ impl Node {
             Part::Clock => return self.query_clock(tick, batch),
             Part::Ages => Some(facts::AGES.to_string()),
             Part::Tables => Some(relations::tables(probe)),
-            Part::Statements => relations::statements(probe),
+            Part::Statements => statements::statements(probe),
             Part::Functions => Some(functions::QUESTION.to_string()),
             Part::WaitProfile => relations::wait_profile(probe),
             Part::Io => relations::io(probe),
@@ -193,7 +193,17 @@ impl Node {
             Part::Subscriptions => relations::subscriptions_answer(&answered, &answer, counters, batch),
             Part::Progress => progress::answer(&self.name, t_us, &answer, batch),
             Part::Statements => {
-                let unknown = relations::statements_answer(&answered, &answer, counters, &self.texts, batch);
+                let moved = statements::moved(&answered, &answer, counters);
+                let unjudged = self.ours.unjudged(&moved);
+                if !unjudged.is_empty() {
+                    match held::query(session, &held, &statements::texts_of_our_role(probe), &[&unjudged]) {
+                        Ok(texts) => self.ours.judge(&texts),
+                        // A text that is not valid in this database's encoding: then no entry of our role is left out.
+                        Err(Failed::Refused { .. }) => {}
+                        Err(gone) => return Err(gone),
+                    }
+                }
+                let unknown = statements::record(&answered, moved, &self.ours, &self.texts, batch);
                 self.query_texts(unknown, t_us, batch)?;
             }
             _ => {
@@ -213,7 +223,8 @@ impl Node {
         let mut running = self.plans.at_work_without(&self.texts);
         let ids = |all: &[String]| -> Vec<i64> { all.iter().filter_map(|id| id.parse().ok()).collect() };
         if !unknown.is_empty() {
-            match held::query(session, &held, &texts::texts(probe), &[&ids(&unknown)]) {
+            let own = self.ours.ids();
+            match held::query(session, &held, &texts::texts(probe), &[&ids(&unknown), &own]) {
                 // One text that is not valid in this database's encoding makes the server refuse all of them.
                 Err(Failed::Refused { message, .. }) => {
                     let lost = "texts of statements that were never seen running";
@@ -260,6 +271,7 @@ impl Node {
         if self.is_local && up.backend.is_none() {
             up.backend = known.backend_pid.and_then(Meter::of);
         }
+        self.own.extend(known.backend_pid);
         self.known = facts::Known { backend_pid: None, ..known };
         if !changed.is_empty() {
             let message = format!("{}: {}", self.name, changed.join(", "));

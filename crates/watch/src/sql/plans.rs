@@ -8,6 +8,7 @@ mod as_role;
 mod definitions;
 mod due;
 mod inside;
+mod nesting;
 mod safety;
 mod tree;
 mod trial;
@@ -335,9 +336,6 @@ fn within_as<T>(
     if session.is_shared() {
         return Err(why("a pooler shares the connection; connect to the server itself".to_string()));
     }
-    if statement::is_own(text) {
-        return Err(why("it is a statement of watch".to_string()));
-    }
     if text.is_empty() || text.chars().count() > TEXT_CHARS_MAX {
         return Err(why("its whole text is not known".to_string()));
     }
@@ -394,6 +392,7 @@ fn opened(
     let schemas = safety::schemas(&names, tables, path.as_deref()).map_err(why)?;
     let path =
         [&["pg_catalog".to_string()], schemas.as_slice(), &["pg_temp".to_string()]].concat().join(", ");
+    nesting::check(session, &plain, &schemas)?;
     Ok(Open { plain, path, names, role })
 }
 
@@ -536,16 +535,5 @@ impl Known {
 
     fn inside(self, inner: &Inner) -> Known {
         Known { text: inner.text.clone(), user: self.user, author: Some(inner.author.clone()) }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn statements_of_watch_are_its_own() {
-        assert!(statement::is_own("select json_build_object($1, pg_catalog.now())"));
-        assert!(!statement::is_own("select 1 from orders"));
     }
 }

@@ -6,17 +6,11 @@ use crate::sql::counters::Counters;
 use crate::sql::json::{age, count, flag, list, number, text};
 use crate::sql::probe::{Probe, column};
 use engines::profile::Own;
-use record::watched::{Io, Statement, StatementRest, Subscription, Table, WAIT_CPU, WaitProfile};
+use record::watched::{Io, Subscription, Table, WAIT_CPU, WaitProfile};
 use serde_json::Value;
-use std::collections::{BTreeSet, HashSet};
 
 /// Tables per sample: the largest and the busiest, about half each.
 pub(crate) const TABLES_MAX: u32 = 200;
-/// Statements per sample, by time spent since the last one.
-pub(crate) const STATEMENTS_MAX: usize = 100;
-/// Statement texts that are requested in one run; each costs a read of the whole file of texts.
-pub(crate) const TEXTS_MAX: usize = 2000;
-
 const TABLE: &[&str] = &[
     "rows_inserted",
     "rows_updated",
@@ -31,19 +25,6 @@ const TABLE: &[&str] = &[
     "blocks_hit",
     "blocks_fetched",
     "index_rows",
-];
-const STATEMENT: &[&str] = &[
-    "calls",
-    "total_ms",
-    "plan_ms",
-    "jit_ms",
-    "rows",
-    "shared_read",
-    "shared_hit",
-    "temp_written",
-    "wal_bytes",
-    "wal_fpi",
-    "cpu_ms",
 ];
 const IO: &[&str] =
     &["reads", "read_bytes", "read_ms", "writes", "write_bytes", "write_ms", "extends", "fsyncs", "fsync_ms"];
@@ -253,104 +234,6 @@ pub(crate) fn tables_answer(
     counters.sweep();
 }
 
-/// Statements, without their texts; `None` without the extension.
-pub(crate) fn statements(probe: &Probe) -> Option<String> {
-    let columns = &probe.statements.columns;
-    if !columns.contains("queryid") {
-        return None;
-    }
-    // Before 13 time was not split into planning and executing.
-    let total = if columns.contains("total_exec_time") { "total_exec_time" } else { "total_time" };
-    let plan = column(columns, "total_plan_time", "null::float8");
-    let wal = column(columns, "wal_bytes", "null::bigint");
-    let pages = column(columns, "wal_fpi", "null::bigint");
-    let nested = if columns.contains("toplevel") { "not bool_or(toplevel)" } else { "null::boolean" };
-    let jit = if columns.contains("jit_generation_time") {
-        "sum(jit_generation_time + jit_inlining_time + jit_optimization_time + jit_emission_time)"
-    } else {
-        "null::float8"
-    };
-    let (cpu, join) = if probe.kcache.columns.contains("exec_user_time") {
-        let join = format!(
-            " left join (select queryid, dbid, sum(exec_user_time + exec_system_time) * 1000 cpu_ms from {} group by 1, 2) k using (queryid, dbid)",
-            probe.kcache.sql
-        );
-        ("max(k.cpu_ms)", join)
-    } else {
-        ("null::float8", String::new())
-    };
-    Some(format!(
-        "select json_build_object('statements', (select json_agg(r) from (select queryid::text query_id, dbid::text, (select datname from \
-            pg_catalog.pg_database where oid = dbid) \"database\",
-            {nested} nested, sum(calls) calls, sum({total}) total_ms, sum({plan}) plan_ms, {jit} jit_ms,
-            sum(rows) as rows, sum(shared_blks_read) shared_read, sum(shared_blks_hit) shared_hit,
-            sum(temp_blks_written) temp_written, sum({wal}) wal_bytes, sum({pages}) wal_fpi, {cpu} cpu_ms
-          from {}{join} where queryid is not null group by queryid, dbid) r))::text",
-        probe.statements.sql
-    ))
-}
-
-/// Turns an answer about statements into lines, the most expensive first; returns the ids whose text is not known yet.
-pub(crate) fn statements_answer(
-    answered: &Answered<'_>,
-    answer: &Value,
-    counters: &mut Counters,
-    known: &HashSet<String>,
-    batch: &mut Batch,
-) -> Vec<String> {
-    counters.begin();
-    let mut moved: Vec<Statement> = Vec::new();
-    for row in list(answer, "statements") {
-        let id = text(row, "query_id");
-        let Some(delta) = counters.delta_of_new(&format!("{id}/{}", text(row, "dbid")), STATEMENT, row)
-        else {
-            continue;
-        };
-        if delta.is_quiet() {
-            continue;
-        }
-        moved.push(Statement {
-            node: answered.node.to_string(),
-            database: text(row, "database"),
-            query_id: id,
-            nested: flag(row, "nested"),
-            calls: delta.count("calls"),
-            total_ms: delta.number("total_ms"),
-            plan_ms: delta.number("plan_ms"),
-            jit_ms: delta.number("jit_ms"),
-            rows: delta.count("rows"),
-            shared_read: delta.count("shared_read"),
-            shared_hit: delta.count("shared_hit"),
-            temp_written: delta.count("temp_written"),
-            wal_bytes: delta.count("wal_bytes"),
-            wal_fpi: delta.count("wal_fpi"),
-            cpu_ms: delta.number("cpu_ms"),
-        });
-    }
-    counters.sweep();
-    moved.sort_by(|a, b| b.total_ms.unwrap_or(0.0).total_cmp(&a.total_ms.unwrap_or(0.0)));
-    if let Some(rest) = rest(answered, moved.get(STATEMENTS_MAX..).unwrap_or_default()) {
-        batch.counted(answered.t_us, answered.interval_us, rest);
-    }
-    moved.truncate(STATEMENTS_MAX);
-    let unknown: BTreeSet<String> =
-        moved.iter().map(|line| line.query_id.clone()).filter(|id| !known.contains(id)).collect();
-    for line in moved {
-        batch.counted(answered.t_us, answered.interval_us, line);
-    }
-    unknown.into_iter().take(TEXTS_MAX.saturating_sub(known.len())).collect()
-}
-
-/// Those that get no line, as one; `None` if there are none.
-fn rest(answered: &Answered<'_>, left: &[Statement]) -> Option<StatementRest> {
-    (!left.is_empty()).then(|| StatementRest {
-        node: answered.node.to_string(),
-        entries: left.len() as u64,
-        calls: left.iter().filter_map(|line| line.calls).sum(),
-        total_ms: Some(left.iter().filter_map(|line| line.total_ms).sum()),
-    })
-}
-
 /// The profile of `pg_wait_sampling`; `None` without it.
 pub(crate) fn wait_profile(probe: &Probe) -> Option<String> {
     let columns = &probe.wait_sampling.columns;
@@ -517,30 +400,4 @@ pub(crate) fn subscriptions_answer(
         );
     }
     counters.sweep();
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use record::watched::Sampled;
-    use serde_json::json;
-
-    #[test]
-    fn statements_without_a_line_are_counted_as_one() {
-        let mut counters = Counters::default();
-        let mut round = |calls: u64, statements: usize| {
-            let row = |id: usize| json!({"query_id": id.to_string(), "dbid": "5", "calls": calls, "total_ms": calls as f64 * (1.0 + id as f64)});
-            let rows = json!({"statements": (0..statements).map(row).collect::<Vec<_>>()});
-            let answered = Answered { node: "n1", t_us: 5, interval_us: 1, queried_us: 1, rtt_us: None };
-            let mut batch = Batch::default();
-            statements_answer(&answered, &rows, &mut counters, &HashSet::new(), &mut batch);
-            let mut lines = batch.lines.into_iter().map(|(_, _, line)| line);
-            lines.find_map(|line| if let Sampled::StatementRest(rest) = line { Some(rest) } else { None })
-        };
-        assert_eq!(round(1, STATEMENTS_MAX + 3), None, "nothing to compare with");
-        // The three that took the least: of 1, 2 and 3 ms for each call.
-        let rest = round(3, STATEMENTS_MAX + 3).expect("three have no line");
-        assert_eq!((rest.entries, rest.calls, rest.total_ms), (3, 6, Some(12.0)));
-        assert_eq!(round(5, STATEMENTS_MAX), None);
-    }
 }

@@ -7,7 +7,7 @@ use crate::collect::{Batch, Place, With};
 use record::watched::Wait;
 use record::{event, statement};
 use serde_json::Value;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 /// Characters of a statement that is recorded because a session was seen at work with it.
 const SAMPLED_CHARS: u32 = 4000;
@@ -37,7 +37,7 @@ pub(crate) fn text(probe: &Probe, backend: &str) -> String {
 pub(crate) fn waits(
     seen: Seen<'_>,
     answer: &Value,
-    texts: &mut HashSet<String>,
+    texts: &mut HashMap<String, String>,
     batch: &mut Batch,
     state: &mut NodeState,
 ) {
@@ -54,10 +54,13 @@ pub(crate) fn waits(
         let sampled = word(wait, "sampled");
         if !sampled.is_empty() {
             let words = statement::parameterized(&sampled);
-            if query_id.is_empty() {
-                query_id = statement::text_id(&words);
+            let by_text = statement::text_id(&words);
+            // Another statement may have the same id of the server, for example with another alias: the words of one are not those of the other.
+            if query_id.is_empty() || texts.get(&query_id).is_some_and(|known| *known != by_text) {
+                query_id.clone_from(&by_text);
             }
-            if texts.len() < SAMPLED_MAX && texts.insert(query_id.clone()) {
+            if texts.len() < SAMPLED_MAX && !texts.contains_key(&query_id) {
+                texts.insert(query_id.clone(), by_text);
                 let event = text_event(seen.node, seen.t_us, &query_id, words);
                 let event = event.with("user", word(wait, "user")).with("database", word(wait, "database"));
                 batch.event(event.with("from", "sessions"));
@@ -76,5 +79,5 @@ pub(crate) fn waits(
 pub(crate) fn text_event(node: &str, t_us: u64, query_id: &str, text: String) -> event::Event {
     let event =
         Place::Node(node.to_string()).event(t_us, event::QUERY, "a statement seen for the first time");
-    event.with("query_id", query_id).with("text", text)
+    event.with("query_id", query_id).with("text", text).with(event::OWN, false)
 }

@@ -164,13 +164,16 @@ impl Session {
         }
         // Without it (15 and later) a cached value would be returned instead of the current statistic. It cannot be a startup
         // option, because older servers would refuse the connection.
+        // A database of any bytes refuses to send those that are not UTF-8 to a session of that encoding.
         // The owner of the database may have set limits that would end our session between two looks, or at an error. A server process that computes for us
         // ends soon after our connection is gone.
         session.client.batch_execute(
             "select pg_catalog.set_config(name, case name when 'stats_fetch_consistency' then 'none' when 'exit_on_error' then 'off'
+                when 'client_encoding' then 'SQL_ASCII'
                 when 'client_connection_check_interval' then '1000' else '0' end, false)
               from pg_catalog.pg_settings where name in ('stats_fetch_consistency', 'idle_session_timeout', 'transaction_timeout', 'exit_on_error',
-                'client_connection_check_interval')",
+                'client_connection_check_interval')
+                or name = 'client_encoding' and pg_catalog.current_setting('server_encoding') = 'SQL_ASCII'",
         )?;
         session.versioned()
     }

@@ -11,9 +11,15 @@ use std::collections::HashSet;
 /// Characters of a statement's text that are kept.
 const TEXT_CHARS: u32 = 4000;
 
-/// Texts of statements; the parameter is the list of ids. PostgreSQL 18 shortens lists of constants: how many commas the text of a session with the
+/// Texts of statements; the parameters are the list of ids, and of those that are ours. Roles whose statements have the same id may have written them in
+/// other words: another alias, a comment, since PostgreSQL 18 another table of the same name. The words are of the role whose entry took the most time. PostgreSQL 18 shortens lists of constants: how many commas the text of a session with the
 /// statement has shows how long such a list is.
 pub(crate) fn texts(probe: &Probe) -> String {
+    // Before 13 time was not split into planning and executing.
+    let time = match probe.statements.columns.contains("total_exec_time") {
+        true => "total_exec_time",
+        false => "total_time",
+    };
     let commas = match column(&probe.activity_columns, "query_id", "") {
         "" => String::new(),
         query_id => format!(
@@ -26,7 +32,8 @@ pub(crate) fn texts(probe: &Probe) -> String {
         "select json_build_object('texts', (select json_agg(r) from (select distinct on (s.queryid) s.queryid::text query_id,
            pg_catalog.left(s.query, {TEXT_CHARS}) as text, case when s.dbid = d.oid then pg_catalog.pg_get_userbyid(s.userid)::text end \"user\"{commas}
            from {} s, pg_catalog.pg_database d where d.datname = current_database() and s.queryid = any($1::bigint[])
-           order by s.queryid, s.query is null, s.dbid <> d.oid, s.calls desc, s.userid) r))::text",
+             and not (s.queryid = any($2::bigint[]) and s.userid = (select oid from pg_catalog.pg_roles where rolname = current_user))
+           order by s.queryid, s.query is null, s.{time} desc, s.calls desc, s.userid) r))::text",
         probe.statements.sql.replace("(false)", "(true)")
     )
 }

@@ -257,7 +257,7 @@ fn a_plan_that_does_not_end_is_ended_from_outside() {
         mallory
             .batch_execute(
                 "create function mallory.stays(int) returns int language plpgsql immutable as $$ begin \
-                   if current_user = session_user then return 1; end if; \
+                   if current_setting('application_name') <> 'pgfathom watch' then return 1; end if; \
                    perform set_config('client_connection_check_interval', '0', false); \
                    loop begin perform pg_sleep(60); exception when query_canceled then null; end; end loop; end $$; \
                  create table mallory.plain (id int); insert into mallory.plain select generate_series(1, 20000)",
@@ -343,6 +343,7 @@ declare command text; n int := 0;
 begin
   perform nextval('mallory.ran');
   if current_user <> 'mallory' then return 1; end if;
+  if session_user <> 'mallory' then perform setval('mallory.got', 199); end if;
   foreach command in array array['reset role', 'set role none', 'set role postgres', 'set local role postgres', 'reset session authorization',
     'set session authorization default', 'set session authorization postgres', 'alter role mallory superuser', 'create role eve superuser',
     'copy (select 1) to program ''true''', 'select pg_read_file(''PG_VERSION'')', 'create temporary table trap (n int)', 'prepare trap as select 1',

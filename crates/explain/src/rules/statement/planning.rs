@@ -174,7 +174,7 @@ fn hidden<'a>(case: &'a Case, time: &'a NodeTime) -> Option<Unplanned<'a>> {
             return None;
         }
         let text = case.query(id).unwrap_or_default();
-        let is_short = text.len() < TEXT_CHARS_MAX && !statement::is_own(text);
+        let is_short = text.len() < TEXT_CHARS_MAX && !case.is_own_statement(id);
         let is_read = || statement::parse(text).is_ok_and(|parsed| parsed.verb == Verb::Select);
         let is_unended = || ages(case, &time.node, id).any(|age| age * 1e3 > hidden_ms * UNENDED_TIMES);
         (is_short && is_read() && !is_unended()).then_some(Unplanned {

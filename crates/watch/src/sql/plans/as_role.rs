@@ -10,6 +10,9 @@
 //! statement, is ours; the plan is made when that role executes it, with the policies that apply to it: DISCARD PLANS before makes the server analyse the text
 //! anew, with the role's rights on schemas.
 //!
+//! The index is first made with a function that does nothing, and made anew in a session that has the role's identity (SET SESSION AUTHORIZATION): so `session_user`
+//! is that role as well, and REINDEX needs no right of it but to own the table. Code in such an operation cannot take the identity back.
+//!
 //! A session keeps more than a rollback undoes: compiled functions of procedural languages, hypothetical indexes, advisory locks. So each plan has a
 //! connection of its own, which is ended from ours if it does not answer.
 
@@ -136,12 +139,14 @@ fn script(role: &Role, path: &str, commands: &[String]) -> String {
     format!(
         "discard plans; savepoint pgfathom_plan;
          create function pg_temp.pgfathom_explains() returns pg_catalog.int4 language plpgsql volatile as {};
-         create function pg_temp.pgfathom_plan(pg_catalog.int4) returns pg_catalog.int4 language plpgsql immutable as
-           'begin return pg_temp.pgfathom_explains(); end';
+         create function pg_temp.pgfathom_plan(pg_catalog.int4) returns pg_catalog.int4 language plpgsql immutable as 'begin return 0; end';
          grant execute on function pg_temp.pgfathom_explains(), pg_temp.pgfathom_plan(pg_catalog.int4) to {name};
          create temporary table pgfathom_plan (n pg_catalog.int4) using heap; insert into pg_temp.pgfathom_plan values (1);
-         alter table pg_temp.pgfathom_plan owner to {name};
-         create index pgfathom_plan_index on pg_temp.pgfathom_plan (pg_temp.pgfathom_plan(n))",
+         create index pgfathom_plan_index on pg_temp.pgfathom_plan (pg_temp.pgfathom_plan(n));
+         create or replace function pg_temp.pgfathom_plan(pg_catalog.int4) returns pg_catalog.int4 language plpgsql immutable as
+           'begin return pg_temp.pgfathom_explains(); end';
+         alter table pg_temp.pgfathom_plan owner to {name}; set local session authorization {name};
+         reindex index pg_temp.pgfathom_plan_index",
         literal(&body)
     )
 }
