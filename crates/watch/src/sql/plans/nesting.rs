@@ -20,7 +20,7 @@ const RELATIONS_MAX: usize = 1_000;
 fn question() -> String {
     let trees = |relation: &str| {
         format!(
-            "(select w.oid, 'pg_catalog.pg_rewrite'::pg_catalog.regclass as class, w.ev_action::text as tree, pg_catalog.pg_column_size(w.ev_action) as stored
+            "lateral (select w.oid, 'pg_catalog.pg_rewrite'::pg_catalog.regclass as class, w.ev_action::text as tree, pg_catalog.pg_column_size(w.ev_action) as stored
                 from pg_catalog.pg_rewrite w where w.ev_class = {relation}
               union all select p.oid, 'pg_catalog.pg_policy'::pg_catalog.regclass, p.polqual::text, pg_catalog.pg_column_size(p.polqual)
                 from pg_catalog.pg_policy p where p.polrelid = {relation}) t"
