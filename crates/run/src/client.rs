@@ -317,10 +317,11 @@ impl<W: Workload> Client<W> {
             // A missing row, too, may come from a statement that changed something before.
             let is_known_failed = matches!(error, TransactionError::Server(_)) && !leaves_open(sqlstate);
             state.ended(&plan.mix, item, false);
-            let mut record = self.record.borrow_mut();
-            record.except(sequence, is_known_failed);
-            record.end(state.inserted(&plan.mix));
-            drop(record);
+            {
+                let mut record = self.record.borrow_mut();
+                record.except(sequence, is_known_failed);
+                record.end(state.inserted(&plan.mix));
+            }
             if error.aborts_session() {
                 return Some(Ended::Aborted(error.message()));
             }

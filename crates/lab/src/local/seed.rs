@@ -210,7 +210,10 @@ mod tests {
     #[test]
     fn a_link_in_the_folder_leads_to_no_file_of_ours() {
         let Some(user) = process::server_user().unwrap() else {
-            return testing::skip("servers run as our own user, who may write to its files anyway");
+            return testing::skip(&testing::Lack::new(
+                "root",
+                "servers run as our own user, who may write to its files anyway",
+            ));
         };
         let base = std::env::temp_dir().join(format!("pgfathom-seed-links-{}", std::process::id()));
         fs::DirBuilder::new().mode(0o711).create(&base).unwrap();

@@ -485,7 +485,7 @@ fn a_text_and_its_entry_have_one_outline() {
         "set local jit = $1",
     ];
     let all = outlines(sent);
-    assert_eq!(kept.map(|one| outlines(one)).concat(), all);
+    assert_eq!(kept.map(outlines).concat(), all);
     assert!(!all.contains(&outlines("select $1::text from t")[0]));
     assert_eq!(outlines("").len(), 0);
 }
