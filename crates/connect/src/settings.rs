@@ -130,7 +130,7 @@ impl Settings {
         InEffect { are_all, limits }
     }
 
-    /// Those of these limits that the user has not asked for, as settings that switch them off.
+    /// Those of these limits that the user has not set, as settings that switch them off.
     fn without_limits(&self, limits: &[&'static str]) -> Vec<(String, String)> {
         let is_users = |name: &str| self.0.iter().any(|(other, _)| other.eq_ignore_ascii_case(name));
         let ours = limits.iter().filter(|name| !is_users(name));

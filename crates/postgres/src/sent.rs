@@ -1,4 +1,4 @@
-//! The texts of the queries that this process has sent: a server's statistics of statements show them among those of others, and a text that somebody else
+//! The texts of the queries that this process has sent: a server's statistics of statements show them among those of others, and a text that another role
 //! writes into a statement, as a comment or a name, is no sign of whose it is.
 
 use std::collections::HashSet;

@@ -412,7 +412,7 @@ pub fn outlines(text: &str) -> Vec<u64> {
     text.split(';').map(str::trim).filter(|one| !one.is_empty()).map(of_one).collect()
 }
 
-/// Whether a statement of a recording that does not tell own statements apart looks like one that reads a server's views: on a quiet server those are the costliest, and
+/// Whether a statement of a recording that does not mark own statements looks like one that reads a server's views: on a quiet server those are the costliest, and
 /// no user can improve them.
 pub fn looks_own(text: &str) -> bool {
     text.contains("json_build_object") && text.contains("pg_catalog.") || text.contains("pgfathom")

@@ -39,10 +39,11 @@ impl Backoff {
 }
 
 /// Whether an error means that the server takes no statements for a while, whatever they are: it lost another server that it needs or is a pooler that did
-/// (class 08), has no connections, memory or disk left (class 53), starts or shuts down (57P01 to 57P05), or is no primary (25006).
+/// (class 08), has no room on its disk (53100) or for connections (53300), starts or shuts down (57P01 to 57P05), or is no primary (25006). Memory and limits
+/// (53200, 53400) are those of one statement.
 pub(crate) fn is_not_now(sqlstate: SqlState) -> bool {
     let code = sqlstate.as_str();
-    ["08", "53", "57P"].iter().any(|class| code.starts_with(class)) || code == "25006"
+    ["08", "53100", "53300", "57P"].iter().any(|class| code.starts_with(class)) || code == "25006"
 }
 
 #[cfg(test)]
@@ -67,7 +68,7 @@ mod tests {
         {
             assert!(is(code), "{code:?}");
         }
-        for code in [b"40001", b"40P01", b"23505", b"57014", b"42P01", b"55P03", b"25P02", b"XX000"] {
+        for code in [b"40001", b"40P01", b"23505", b"57014", b"42P01", b"55P03", b"25P02", b"XX000", b"53400"] {
             assert!(!is(code), "{code:?}");
         }
     }

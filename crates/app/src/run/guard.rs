@@ -12,7 +12,7 @@ use connect::conninfo::Pinned;
 use connect::control::Control;
 use std::collections::BTreeMap;
 
-/// What a name means, asked where names are looked up as the user's are: so no operator stands in these texts.
+/// What a name means, looked up as the user's are: so no operator stands in these texts.
 const MEANT: &str = "select pg_catalog.to_regclass($1::pg_catalog.text)::pg_catalog.oid";
 const SCHEMAS: &str = "select pg_catalog.current_schemas(true)";
 

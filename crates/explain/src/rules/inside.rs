@@ -214,7 +214,6 @@ fn claim(case: &Case, time: &NodeTime, outer: &StatementTime, function: &str) ->
         _ if !commands.is_empty() => format!(", which runs {}", plain(&commands.join(", "), CLAIMED_CHARS)),
         _ => ": which statement inside of it takes the time is not counted".to_string(),
     };
-    let own = counted(case, time, function);
     let to_count = to_count_it(case, &time.node);
     let source =
         format!("SELECT oid::regprocedure, prosrc FROM pg_proc WHERE proname = {};", literal(function));
@@ -246,7 +245,7 @@ fn claim(case: &Case, time: &NodeTime, outer: &StatementTime, function: &str) ->
         );
         claim.because(figures)
     })
-    .with(own, |claim, (calls, share)| {
+    .with(counted(case, time, function), |claim, (calls, share)| {
         claim.because(format!(
             "pg_stat_user_functions: {} calls a second of {function}(), {} of the session time",
             units::short(calls),

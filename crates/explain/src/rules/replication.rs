@@ -167,7 +167,7 @@ pub(super) fn keep_size_command(case: &Case, node: &str) -> String {
     const SHARE: f64 = 0.25;
     let kept = case.at("slot", node).filter_map(|slot| slot.lines.last("retained_bytes")).fold(0.0, f64::max);
     let size = free_for_wal(case, node).map(|free| ((free * SHARE + kept) / GB).floor().max(1.0));
-    // Nothing is known of the disk: the value is for whoever types it.
+    // Nothing is known of the disk: the value must be chosen by hand.
     let (size, hint) = match size {
         Some(size) => (format!("{size:.0}GB"), ""),
         None => ("100GB".to_string(), " -- less than is free on the disk of the WAL"),

@@ -246,7 +246,7 @@ impl Splitter {
         }
     }
 
-    /// The first lines, if they have so many characters; always the first one alone if none are asked for.
+    /// The first lines, if they have so many characters; always the first one alone if none are wanted.
     fn ahead(&self, chars: usize) -> Option<Cow<'_, str>> {
         let mut count = 0;
         for (index, line) in self.lines.iter().enumerate() {

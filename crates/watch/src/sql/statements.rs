@@ -17,7 +17,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 pub(crate) const STATEMENTS_MAX: usize = 100;
 /// Statement texts that are requested in one run; each costs a read of the whole file of texts.
 pub(crate) const TEXTS_MAX: usize = 2000;
-/// Texts of entries of our role that are asked for at once.
+/// Texts of entries of our role that are read at once.
 const JUDGED_MAX: usize = 500;
 /// Characters of these: more than an outline has.
 const JUDGED_CHARS: u32 = 4_000;

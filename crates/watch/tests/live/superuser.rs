@@ -24,8 +24,15 @@ fn planned_by(
     text: &str,
 ) -> (Vec<String>, String) {
     let mut watch = watch_as(server, user);
+    let role: String = session.query_one("select current_user::text", &[]).expect("it runs").get(0);
     for _ in 0..60 {
-        session.batch_execute(text).expect("it runs");
+        if role != user {
+            session.batch_execute(text).expect("it runs");
+        }
+    }
+    // A text that this process sends as the role of watch is a statement of watch.
+    if role == user {
+        run_by_psql(server, user, text, 60);
     }
     watch.skip(std::time::Duration::from_secs(10));
     watch.tick();
@@ -33,6 +40,22 @@ fn planned_by(
     client(server, "reset").batch_execute("select pg_stat_statements_reset()").expect("it runs");
     let tables = nodes(&watch).iter().map(|node| node.relation.clone()).collect();
     (tables, watch.why_missing("plans"))
+}
+
+/// Runs a statement so many times by a program of its own.
+fn run_by_psql(server: &Throwaway, user: &str, text: &str, times: usize) {
+    let psql = testing::needs::client_program("psql").expect("psql comes with the server");
+    let (socket, port) = (server.socket_dir().display().to_string(), server.port().to_string());
+    let mut command = std::process::Command::new(psql);
+    command.args(["-X", "-q", "-h", socket.as_str(), "-p", port.as_str(), "-U", user, "-d", "postgres"]);
+    if text.contains("staging") {
+        command.args(["-c", "create temporary table staging as select generate_series(1, 20000) n"]);
+    }
+    for _ in 0..times {
+        command.args(["-c", text]);
+    }
+    let output = command.output().expect("psql starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// Whatever is left of planning: locks, temporary tables, indexes, settings of the session.
@@ -221,6 +244,7 @@ fn a_role_is_planned_with_nothing_that_another_one_put_in_the_way() {
                 "{user}: {why}"
             );
             assert!(!ran(&mut setup), "{user}: by a function that has the name of a table");
+            // Her own temporary table, also where psql runs the statement for her.
             let text = "select count(*) from staging where n > 7";
             let (tables, why) = planned_by(server, user, &mut alice, text);
             assert!(

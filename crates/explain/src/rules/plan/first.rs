@@ -252,7 +252,7 @@ fn of_keys(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
         units::short(sorted.returned)
     );
     let remedy = format!(
-        "let each key be asked for its first rows alone: FROM {from} AS k CROSS JOIN LATERAL (SELECT ... FROM {relation} AS r WHERE r.{} = the key ORDER BY \
+        "read the first rows of each key alone: FROM {from} AS k CROSS JOIN LATERAL (SELECT ... FROM {relation} AS r WHERE r.{} = the key ORDER BY \
          {order} LIMIT n) AS r ORDER BY {order} LIMIT n, with the same n; {EACH_BY_ITSELF}",
         keyed.column
     );

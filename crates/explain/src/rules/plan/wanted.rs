@@ -146,7 +146,7 @@ fn is_guessed(filter: &str, conditions: &[Condition]) -> bool {
         || conditions.iter().any(|one| one.inside.is_some())
 }
 
-/// Why an estimate of a plan for unknown values says nothing about the statistics.
+/// Why an estimate of a plan for unknown values shows nothing about the statistics.
 pub(super) const GUESSED: &str = "the recorded plan is one for unknown values, and its condition is a range, a pattern or a call, for which the planner then \
     takes a fixed share: executions that are planned with their values may have a good estimate";
 

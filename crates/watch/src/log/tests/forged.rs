@@ -48,7 +48,7 @@ fn a_name_with_line_feeds_makes_no_line_of_the_server() {
                 let refused = logged(prefix, &user, &database, &refusal);
                 let detail = logged(prefix, &user, &database, "DETAIL:  Connection matched line 1");
                 let genuine = |text: &str| {
-                    // Longer than two names: a prefix without a time leaves nothing else to tell lines by.
+                    // Longer than two names: a prefix without a time leaves nothing else to know lines by.
                     let long = "to be of the length of a message of the server".repeat(3);
                     logged(prefix, "bob", "shop", &format!("ERROR:  {text}, {long}"))
                 };
