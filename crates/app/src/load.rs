@@ -112,7 +112,9 @@ fn outcome(report: &load::LoadReport, state: State, exit: Exit) -> Outcome {
     if report.outcome == load::Outcome::AlreadyComplete {
         outcome.messages.push("all rows were already loaded; nothing was done".to_string());
     }
-    outcome.messages.extend(report.advice());
+    let is_stopped = report.outcome == load::Outcome::Stopped;
+    let advice = if is_stopped { &mut outcome.warnings } else { &mut outcome.messages };
+    advice.extend(report.advice());
     outcome
 }
 

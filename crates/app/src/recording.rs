@@ -129,6 +129,13 @@ impl<'a> Recording<'a> {
         Ok(last.map_or(Ok(String::new()), |step| ::report::step_line(&held, &step.key))?)
     }
 
+    /// The report's lines of all steps.
+    pub(crate) fn step_lines(&self) -> Vec<String> {
+        let held = self.held();
+        let line = |step: &record::model::Step| ::report::step_line(&held, &step.key).unwrap_or_default();
+        held.run.steps.iter().map(line).collect()
+    }
+
     /// The run as it is in memory: on a full disk `run.json` is an old one.
     fn held(&self) -> Held {
         let lost = self.dir.lost().map(|error| error.to_string());
@@ -227,6 +234,7 @@ impl<'a> Recording<'a> {
             }
             outcome.lines.iter().for_each(|line| terminal.data(line));
         }
+        outcome.warnings.iter().for_each(|warning| terminal.warn(warning));
         outcome.messages.iter().for_each(|message| terminal.say(message));
         self.conclude(outcome.state)?;
         let page = self.path().join(files::REPORT);
@@ -271,6 +279,8 @@ pub struct Outcome {
     pub lines: Vec<String>,
     /// What a reader should know of them.
     pub messages: Vec<String>,
+    /// What must not be missed, whatever is suppressed: the result is not a whole one.
+    pub warnings: Vec<String>,
     /// Further fields of the summary that `--format json` prints.
     pub fields: Map<String, Value>,
 }
@@ -288,8 +298,8 @@ impl Outcome {
 
     /// An outcome of which the verb prints what there is to print.
     pub(crate) fn plain(state: State, exit: Exit) -> Outcome {
-        let (lines, messages) = (Vec::new(), Vec::new());
-        Outcome { state, exit, shown: Shown::Nothing, lines, messages, fields: Map::new() }
+        let (lines, messages, warnings) = (Vec::new(), Vec::new(), Vec::new());
+        Outcome { state, exit, shown: Shown::Nothing, lines, messages, warnings, fields: Map::new() }
     }
 }
 

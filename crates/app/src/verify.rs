@@ -5,8 +5,8 @@ use crate::context::{Context, cpus};
 use crate::failure::Failure;
 use crate::human;
 use crate::load::stop_of;
-use crate::recording::{Recording, fields};
-use crate::skeleton::{NoOutcome, Opening, Outcome, Target};
+use crate::recording::{Recording, Shown, fields};
+use crate::skeleton::{NoOutcome, Opening, Outcome, Target, in_steps};
 use engines::Cluster;
 use load::verify::{
     KIND_NAMES, LIMITS, MirrorOptions, NodeReport, Subject, VerifyError, VerifyOptions, VerifyReport,
@@ -17,11 +17,9 @@ use record::totals::VerifyTotals;
 use record::{Exit, State, StepId, Verdict};
 use serde_json::json;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use workloads::dataset::{DATASETS, Replay};
-use workloads::replay::Replayed;
+use workloads::dataset::DATASETS;
 
 mod progress;
 
@@ -37,7 +35,7 @@ const LAG_LIMIT_DEFAULT: Duration = Duration::from_secs(60);
 pub struct Plan {
     /// Where the target is.
     pub address: Address,
-    /// The name of the dataset; `None`: what the database holds.
+    /// The name of the dataset; `None`: all that the database holds.
     pub what: Option<&'static str>,
     /// Read every row and judge each value by itself.
     pub deep: bool,
@@ -69,9 +67,9 @@ impl Plan {
         wait_for_members(&cluster, context)?;
         let entry = cluster.entry_node();
         let mut control = connect::control::connect(&cluster.nodes[entry].spec)?;
-        let name = self.what.unwrap_or_else(|| held(context, &mut control));
-        let described = described(name, &mut control);
-        let opening = self.opening(name);
+        let names = self.what.map_or_else(|| held(&mut control), |name| vec![name]);
+        let described: Vec<_> = names.iter().map(|name| described(name, &mut control)).collect();
+        let opening = self.opening(if names.len() == 1 { names[0] } else { SEVERAL });
         let recording = opening.open(context, Target::node(&cluster, entry), &mut control)?;
         drop(control);
         let how = How {
@@ -80,15 +78,15 @@ impl Plan {
             mirror: self.mirror,
             progress: self.progress,
         };
-        opening.in_one_step(recording, |recording, step| {
-            recording.keep(recording.dir().edit_step(step, |step| step.dataset = described));
-            let report =
-                patiently(context, &cluster, || prove(context, recording, step, &cluster, name, &how));
-            let report = report.map_err(no_outcome)?;
-            let mut outcome = Outcome::new(State::Finished, exit_of(&report));
-            outcome.lines = differences(&report);
-            outcome.messages = report.notes.iter().map(|note| format!("note: {note}")).collect();
-            Ok(outcome)
+        in_steps(recording, |recording| {
+            let mut reports = Vec::with_capacity(names.len());
+            for (name, described) in names.iter().zip(described) {
+                let step = recording.dir().begin_step(opening.verb, name)?;
+                recording.keep(recording.dir().edit_step(&step, |step| step.dataset = described));
+                let prove = || prove(context, recording, &step, &cluster, name, &how);
+                reports.push((*name, patiently(context, &cluster, prove).map_err(no_outcome)?));
+            }
+            Ok(outcome(recording, &reports))
         })
     }
 
@@ -181,17 +179,58 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     DATASETS.iter().map(|dataset| dataset.name)
 }
 
-/// What there is to verify, when nothing was named: the first dataset that is there. Problems of the ledger are reported later.
-fn held(context: &Context, control: &mut postgres::Client) -> &'static str {
+/// What there is to verify, when nothing was named: all datasets that are there. Problems of the ledger are reported later.
+fn held(control: &mut postgres::Client) -> Vec<&'static str> {
     let is_there = |name: &&str| matches!(load::ledger::find_dataset(control, name), Ok(Some(_)));
     let there: Vec<&str> = names().filter(is_there).collect();
-    for name in there.iter().skip(1) {
-        let message = format!(
-            "the database also holds {name}: verify it with the same command and {name} behind verify"
-        );
-        context.terminal.say(&message);
+    if there.is_empty() { vec![DATASETS[0].name] } else { there }
+}
+
+/// How a run directory calls the verification of several datasets.
+const SEVERAL: &str = "all";
+
+/// What the verification of one dataset or of several came to.
+fn outcome(recording: &Recording<'_>, reports: &[(&'static str, VerifyReport)]) -> Outcome {
+    // The worst answer is that of all: a difference, before what cannot be told.
+    let verdicts = || reports.iter().map(|(_, report)| exit_of(report));
+    let worst =
+        [Exit::Difference, Exit::CannotTell].into_iter().find(|exit| verdicts().any(|one| one == *exit));
+    let mut outcome = Outcome::new(State::Finished, worst.unwrap_or(Exit::Ok));
+    if let [(_, report)] = reports {
+        outcome.lines = differences(report);
+        outcome.messages = report.notes.iter().map(|note| format!("note: {note}")).collect();
+        outcome.fields = counted(report);
+        return outcome;
     }
-    there.first().copied().unwrap_or(DATASETS[0].name)
+    outcome.shown = Shown::Nothing;
+    for (step, (name, report)) in recording.step_lines().into_iter().zip(reports) {
+        outcome.lines.push(step);
+        outcome.lines.extend(differences(report));
+        outcome.messages.extend(report.notes.iter().map(|note| format!("note: {name}: {note}")));
+    }
+    let each = |(name, report): &(&'static str, VerifyReport)| {
+        let mut of = fields(json!({"name": name, "rows": report.rows_found}));
+        of.extend(counted(report));
+        serde_json::Value::Object(of)
+    };
+    outcome.fields = fields(json!({"datasets": reports.iter().map(each).collect::<Vec<_>>()}));
+    outcome
+}
+
+/// The answer as `--format json` has it.
+fn counted(report: &VerifyReport) -> serde_json::Map<String, serde_json::Value> {
+    let kinds = KIND_NAMES.iter().zip(report.totals).filter(|(_, count)| *count > 0);
+    let kinds: std::collections::BTreeMap<&str, u64> = kinds.map(|(name, count)| (*name, count)).collect();
+    fields(json!({
+        "answer": match report.verdict() {
+            load::verify::Verdict::Exact => "exact",
+            load::verify::Verdict::Different => "different",
+            load::verify::Verdict::CannotTell => "cannot tell",
+        },
+        "differences": report.differences_total(),
+        "kinds": kinds,
+        "problems": report.problems.len(),
+    }))
 }
 
 /// A dataset as the run directory describes it.
@@ -202,6 +241,12 @@ fn described(name: &str, control: &mut postgres::Client) -> Option<record::model
         crate::load::add_parameters(&mut dataset, &*content);
     }
     Some(dataset)
+}
+
+/// What is worth knowing beside the answer. What is not known of runs is the answer itself, where nothing is wrong.
+fn notes_of(report: &VerifyReport) -> impl Iterator<Item = &String> {
+    let is_different = report.verdict() == load::verify::Verdict::Different;
+    report.notes.iter().chain(report.unfinished.iter().filter(move |_| is_different))
 }
 
 /// What a verification's answer means for scripts.
@@ -261,7 +306,11 @@ pub fn prove(
     }));
     let stop = stop_of(context);
     let registration = workloads::dataset::named(name);
-    let history = registration.and_then(|registration| replay(context, cluster, registration.replay?));
+    let replayed = registration.and_then(|registration| registration.replay).map(|replay| replay(cluster));
+    let (history, unreplayed) = match replayed.transpose() {
+        Ok(history) => (history.flatten(), None),
+        Err(refusal) => (None, Some(Failure::from(refusal))),
+    };
     let find = |control: &mut postgres::Client| {
         let found = registration.map(|registration| registration.find(control)).transpose()?.flatten();
         let after =
@@ -274,22 +323,20 @@ pub fn prove(
     let report = load::verify::run(cluster, &subject, &options, &mut |now| reporter.report(now));
     context.terminal.end_progress();
     let report = report?;
+    // If the ledger cannot be read, the verification itself has ended with that.
+    if let Some(failure) = unreplayed {
+        warn_unreplayed(context, failure);
+    }
     recording.keep(dir.edit_step(step, |step| describe(step, &report)));
     recording.keep(dir.end_step(step, State::Finished));
     Ok(report)
 }
 
-/// What runs have written. If that cannot be replayed, a note reports it and only the ledger is used: a lost update is then not detected.
-fn replay(context: &Context, cluster: &Cluster, replay: Replay) -> Option<Arc<dyn Replayed>> {
-    match replay(cluster) {
-        Ok(history) => history,
-        Err(refusal) => {
-            let failure = Failure::from(refusal)
-                .context("the writes of earlier runs cannot be replayed, so lost updates are not detected");
-            context.terminal.warn(failure.render(false).trim_end().trim_start_matches("error: "));
-            None
-        }
-    }
+/// What runs have written could not be replayed: only the ledger was used, so a lost update is not detected.
+fn warn_unreplayed(context: &Context, failure: Failure) {
+    let failure =
+        failure.context("the writes of earlier runs cannot be replayed, so lost updates are not detected");
+    context.terminal.warn(failure.render(false).trim_end().trim_start_matches("error: "));
 }
 
 /// What a verification came to, as the run directory holds it: one check of the content, one per table and node, and one of everything else
@@ -350,7 +397,7 @@ fn describe(step: &mut Step, report: &VerifyReport) {
         problems: has_problems.then_some(report.problems.len() as u64),
         kinds: kinds.map(|(name, count)| (name.to_string(), count)).collect(),
     });
-    step.verdict = Verdict { valid: is_exact, reasons: vec![], notes: report.notes.clone() };
+    step.verdict = Verdict { valid: is_exact, reasons: vec![], notes: notes_of(report).cloned().collect() };
     match report.verdict() {
         load::verify::Verdict::Exact => {}
         load::verify::Verdict::Different => step.verdict.reasons.push(detail),
@@ -383,8 +430,12 @@ fn content_result(report: &VerifyReport, found: &[String]) -> (CheckResult, Stri
     if report.differences_total() > 0 {
         return (CheckResult::Fail, found.join(", "));
     }
-    let unknown: Vec<&str> =
-        report.unjudged.iter().chain(&report.audit.unknown).map(String::as_str).collect();
+    let unknown: Vec<&str> = [report.unjudged.as_ref(), report.unfinished.as_ref()]
+        .into_iter()
+        .flatten()
+        .chain(&report.audit.unknown)
+        .map(String::as_str)
+        .collect();
     if report.values_unjudged > 0 {
         let values = human::count(report.values_unjudged);
         return (CheckResult::Skipped, format!("{values} values cannot be judged"));
@@ -497,7 +548,7 @@ pub fn differences(report: &VerifyReport) -> Vec<String> {
         })
         .collect();
     lines.extend(report.problems.iter().take(PRINTED_MAX).map(|problem| format!("  {problem}")));
-    let audit = report.audit.broken.iter().chain(&report.audit.unknown);
+    let audit = report.audit.broken.iter().chain(&report.audit.unknown).chain(&report.unfinished);
     lines.extend(audit.map(|sentence| format!("  {sentence}")));
     let untold = report.problems.len().saturating_sub(PRINTED_MAX);
     if untold > 0 {

@@ -180,10 +180,52 @@ fn of_node(target: &Target, expected: &Expected, servers: u64) -> Read {
             }
         }
     }
+    each_drop_once(&mut items);
     Read { items, system, is_standby: node.is("is_standby"), planned_space: node.planned_space }
+}
+
+/// An object may be dropped for two reasons, as an index that is unused and equal to another one. Typed again, the command fails: only the first has it.
+fn each_drop_once(items: &mut [Item]) {
+    let mut seen = std::collections::HashSet::new();
+    for item in items {
+        let commands = &mut item.remedy.commands;
+        let all = commands.len();
+        commands.retain(|command| !command.starts_with("DROP ") || seen.insert(command.clone()));
+        if commands.len() < all {
+            item.remedy.text.push_str(" (its command is that of the other check)");
+        }
+    }
 }
 
 /// Items for checks that were not run.
 fn lost(target: &Target, checks: impl Iterator<Item = &'static Check>, why: &str) -> Vec<Item> {
     checks.map(|check| rule::not_run(check, &target.name, why)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_is_dropped_once_whatever_checks_name_it() {
+        let item = |commands: &[&str]| Item {
+            remedy: Remedy {
+                text: "drop it".into(),
+                commands: commands.iter().map(ToString::to_string).collect(),
+            },
+            ..Item::default()
+        };
+        let analyze = "ANALYZE t;";
+        let mut items = [
+            item(&["DROP INDEX i;"]),
+            item(&["DROP INDEX i;", analyze]),
+            item(&["DROP INDEX j;"]),
+            item(&[analyze]),
+        ];
+        each_drop_once(&mut items);
+        let commands: Vec<Vec<String>> = items.iter().map(|item| item.remedy.commands.clone()).collect();
+        let expected: [&[&str]; 4] = [&["DROP INDEX i;"], &[analyze], &["DROP INDEX j;"], &[analyze]];
+        assert_eq!(commands, expected);
+        assert!(items[1].remedy.text.contains("other check") && items[0].remedy.text == "drop it");
+    }
 }

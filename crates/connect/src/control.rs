@@ -432,7 +432,8 @@ fn cause(spec: &ConnSpec, error: &postgres::Error) -> Cause {
         ("error connecting to server", Some(error)) => Cause::Connect(attempt::copy_of(error)),
         ("error connecting to server", None) => Cause::Connect(io::Error::other(words)),
         ("invalid configuration", _) if words.contains("password missing") => {
-            Cause::Startup(StartupError::PasswordMissing { method: "password" })
+            // The library does not report which method it was.
+            Cause::Startup(StartupError::PasswordMissing { method: "" })
         }
         ("authentication error", _) if words.contains("channel binding") => {
             Cause::Startup(StartupError::ChannelBinding("the server did not use it"))

@@ -33,6 +33,28 @@ fn clients_on_the_servers_host_are_no_neighbours() {
 }
 
 #[test]
+fn servers_of_other_clusters_are_no_clients_of_this_one() {
+    let mut scene = fired("SES-02");
+    let program = json!({"host": "h1", "program": "postgres"});
+    let counters = json!({"processes": 3, "cpu_us": 3_600_000, "client_cpu_us": 0});
+    scene.set("program", program.clone(), counters);
+    // Sessions by foreign tables have a name that begins with the same letters.
+    let group = json!({"node": "n1", "application": "postgres_fdw", "user": "u", "database": "db", "client": "local"});
+    scene.set("activity", group, json!({"sessions": 3}));
+    let found = scene.explain();
+    let claim = &of(&found, "SES-02").claim;
+    assert!(
+        claim.contains("other programs use") && claim.contains("postgres of other clusters 3.6"),
+        "{claim}"
+    );
+    // One that is subscribed to this server is a client of it.
+    scene.set("program", program, json!({"client_cpu_us": 3_600_000}));
+    let found = scene.explain();
+    let claim = &of(&found, "SES-02").claim;
+    assert!(claim.contains("clients on the same host"), "{claim}");
+}
+
+#[test]
 fn a_role_with_less_memory_for_sorts_than_the_server_gives_is_named() {
     let mut scene = fired("PLAN-02");
     scene.fact(json!({"node": "n1"}), "setting", "work_mem", "64MB");

@@ -1,5 +1,6 @@
 //! PostgreSQL on this host: its binaries, and clusters made from them.
 
+mod busy;
 mod cluster;
 mod distance;
 mod error;

@@ -379,6 +379,18 @@ pub enum LoadError {
     /// Another session holds the table of runs for long.
     #[error("another session holds a lock on pgfathom.writer: no run can be registered")]
     WritersBusy,
+    /// A run is on.
+    #[error(
+        "run {run_no} is writing into {dataset} (server process {pid} holds its lock); nothing was changed"
+    )]
+    RunActive {
+        /// What it writes into.
+        dataset: String,
+        /// Its number.
+        run_no: u16,
+        /// The server's process of the connection that shows that it is on.
+        pid: i32,
+    },
     /// Two ledgers of a cluster have different runs under one number.
     #[error("the nodes' ledgers disagree about run {run_no}: they have different runs under that number")]
     TwoWriters {

@@ -60,7 +60,7 @@ pub use parameter::parameters;
 pub(crate) use parameter::set_parameters;
 pub(crate) use pending::{forget_pending, note_pending_sql, settle_pending_sql};
 pub use writer::{Writer, create_writer, finish_writer, writers};
-pub(crate) use writer::{update_writer_spec, writer_times};
+pub(crate) use writer::{active_writer, update_writer_spec, writer_times};
 
 /// Version of the ledger's own tables, kept in the comment of the schema. A load makes version 2 of version 1; everything that only reads
 /// takes both.
@@ -87,8 +87,7 @@ pub(crate) const TABLE_MARK: &str = "pgfathom dataset ";
 
 /// Keys of the advisory locks that keep two pgfathoms from changing the same things at once. The first number is "pgfathom".
 pub(crate) mod lock {
-    /// Class of all locks of ours: the letters `pgfa`.
-    pub(crate) const CLASS: i32 = 0x7067_6661;
+    pub(crate) use engines::LOCK_CLASS as CLASS;
     /// Creation, restart and removal of schemas and tables.
     pub(crate) const SETUP: i32 = 1;
     /// Primary keys and statistics of a loaded dataset.
@@ -107,6 +106,14 @@ pub(crate) mod lock {
         0x7068 << 48 | (i64::from(dataset) & 0xFF_FFFF) << 24 | chunk as i64
     }
     const _: () = assert!(crate::plan::CHUNKS_MAX <= 1 << 24);
+
+    /// One run that is on: the letters `pgfa`, the dataset, and the number of the run in [`RUN_BITS`].
+    pub(crate) fn run(dataset: i32, run_no: u16) -> i64 {
+        i64::from(CLASS) << 32 | i64::from(dataset) << RUN_BITS | i64::from(run_no)
+    }
+    /// Bits of a run's number.
+    pub(crate) const RUN_BITS: i32 = 14;
+    const _: () = assert!(super::RUN_NO_MAX < 1 << RUN_BITS);
 }
 
 /// No other role makes anything in the new schema, whatever the default privileges are.

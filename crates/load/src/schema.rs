@@ -19,6 +19,7 @@ use data::FORMAT_VERSION;
 use engines::cluster::Cluster;
 use engines::profile::LoadPath;
 use postgres::{GenericClient, Transaction};
+use wire::error::SqlState;
 
 use crate::dataset::{self, Leaves};
 use crate::error::LoadError;
@@ -50,7 +51,50 @@ const LOCK_PAUSE: Duration = Duration::from_millis(200);
 /// On several nodes this is one transaction each, open at the same time and committed one after the other. A kill between two commits
 /// leaves nodes without the dataset, which the next load makes there; or, after `--restart`, nodes with the old one, whose token differs:
 /// that is refused.
+///
+/// Where the disk has no room for the new tables beside those that a `--restart` replaces, these are dropped first, in a transaction of their own.
 pub(crate) fn prepare(
+    sessions: &mut NodeSessions,
+    cluster: &Cluster,
+    content: &dyn dataset::Dataset,
+    options: &Options,
+    stop: &Stop,
+) -> Result<Prepared, LoadError> {
+    match replace(sessions, cluster, content, options, stop) {
+        Err(error) if options.restart && error.sqlstate() == Some(SqlState::DISK_FULL) => {
+            remove_alone(sessions, content.name(), stop)?;
+            let mut prepared = replace(sessions, cluster, content, options, stop)?;
+            prepared.notes.insert(0, DROPPED_FIRST.to_owned());
+            Ok(prepared)
+        }
+        prepared => prepared,
+    }
+}
+
+/// What is reported of a restart on a full disk.
+const DROPPED_FIRST: &str =
+    "the server's disk was full: the old tables were dropped before the new ones were made";
+
+/// Drops a dataset on all nodes and nothing more.
+fn remove_alone(sessions: &mut NodeSessions, name: &str, stop: &Stop) -> Result<(), LoadError> {
+    let names: Vec<String> = sessions.members.iter().map(|member| member.name.clone()).collect();
+    let mut transactions = begin(&mut sessions.members, stop)?;
+    for (transaction, node) in transactions.iter_mut().zip(&names) {
+        let removed = ledger::find_dataset(transaction, name).and_then(|found| {
+            let Some(dataset) = found else { return Ok(()) };
+            refuse_beside_run(transaction, &dataset)?;
+            remove(transaction, &dataset)
+        });
+        removed.map_err(|error| error.at(node))?;
+    }
+    for (transaction, node) in transactions.into_iter().zip(&names) {
+        transaction.commit().map_err(failed).map_err(|error| error.at(node))?;
+    }
+    Ok(())
+}
+
+/// One attempt of [`prepare`], in which everything or nothing is replaced.
+fn replace(
     sessions: &mut NodeSessions,
     cluster: &Cluster,
     content: &dyn dataset::Dataset,
@@ -67,6 +111,12 @@ pub(crate) fn prepare(
     let at = |node: usize| move |error: LoadError| error.at(&named_nodes_ref[node].name);
     let find = |(node, transaction)| find(transaction, content.name()).map_err(at(node));
     let mut found = transactions.iter_mut().enumerate().map(find).collect::<Result<Vec<_>, _>>()?;
+    for (node, transaction) in transactions.iter_mut().enumerate() {
+        // A complete dataset is left as it is.
+        if let Some((dataset, _)) = found[node].as_ref().filter(|(it, _)| options.restart || !it.loaded) {
+            refuse_beside_run(transaction, dataset).map_err(at(node))?;
+        }
+    }
     if options.restart {
         for (node, transaction) in transactions.iter_mut().enumerate() {
             if let Some((dataset, _)) = found[node].take() {
@@ -204,6 +254,14 @@ fn unlock(members: &mut [NodeSession]) -> Result<(), LoadError> {
         member.control.execute("select pg_advisory_unlock($1, $2)", &keys).map_err(failed)?;
     }
     Ok(())
+}
+
+/// Refuses to change tables that a run writes into: its writes would be taken for damage of the new rows.
+fn refuse_beside_run(client: &mut impl GenericClient, dataset: &Dataset) -> Result<(), LoadError> {
+    match ledger::active_writer(client, dataset)? {
+        Some((run_no, pid)) => Err(LoadError::RunActive { dataset: dataset.name.clone(), run_no, pid }),
+        None => Ok(()),
+    }
 }
 
 /// The dataset with its layout, if there is one.

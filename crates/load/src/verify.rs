@@ -188,6 +188,8 @@ struct Loaded {
     content: Box<dyn Dataset>,
     /// How many runs have written into it.
     runs: usize,
+    /// What the ledger does not know about them.
+    unfinished: Option<String>,
     /// Its tables that can be judged.
     judged: Vec<usize>,
 }

@@ -203,7 +203,7 @@ impl Registry {
             if place.marks.iter().any(|(mark, _)| *mark == run_no) {
                 continue;
             }
-            let key = mark_key(place.dataset.id, run_no);
+            let key = ledger::lock::run(place.dataset.id, run_no);
             let (is_mine, holder) = if place.control.is_shared() {
                 // The lock of a transaction that stays open as long as its connection lives.
                 let mut holder = crate::connections::shared(&place.spec)?;
@@ -216,7 +216,7 @@ impl Registry {
                 continue;
             }
             for place in &mut self.places[..index] {
-                let key = mark_key(place.dataset.id, run_no);
+                let key = ledger::lock::run(place.dataset.id, run_no);
                 let mine = place.marks.iter().position(|(mark, _)| *mark == run_no);
                 // A connection of its own releases it when it ends.
                 if mine.is_some_and(|at| place.marks.remove(at).1.is_none()) {
@@ -312,15 +312,6 @@ fn some(results: Vec<Result<(), LoadError>>) -> Result<(), LoadError> {
         Some(error) if !any => Err(error),
         _ => Ok(()),
     }
-}
-
-/// The key of a run's mark among the advisory locks of one database.
-fn mark_key(dataset: i32, run_no: u16) -> i64 {
-    /// Run numbers have 14 bits.
-    const RUN_BITS: i64 = 14;
-    /// The first bytes of "pgfathom", so that it is not the lock of another program.
-    const PREFIX: i64 = 0x7067_6661 << 32;
-    PREFIX | i64::from(dataset) << RUN_BITS | i64::from(run_no)
 }
 
 #[cfg(test)]

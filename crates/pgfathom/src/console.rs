@@ -6,6 +6,7 @@
 //! Text from a server, a file or a name is never interpreted: characters that act on a terminal are shown by their number
 //! ([`record::escape`]), on both streams, whatever is printed.
 
+use crate::wrap::wrapped;
 use app::failure::Failure;
 use app::terminal::Terminal;
 use record::escape::visible;
@@ -109,7 +110,7 @@ impl Terminal for Console {
     fn data(&self, text: &str) {
         self.end_progress();
         let mut out = std::io::stdout().lock();
-        let text = visible(text);
+        let text = of_width(&visible(text), stdout_columns());
         let newline = if text.ends_with('\n') { "" } else { "\n" };
         match write!(out, "{text}{newline}").and_then(|()| out.flush()) {
             Err(error) if error.kind() != ErrorKind::BrokenPipe => {
@@ -132,7 +133,7 @@ impl Terminal for Console {
     /// One message line on stderr; suppressed with `-q`.
     fn say(&self, text: &str) {
         if !self.quiet {
-            self.line(&visible(text));
+            self.line(&of_width(&visible(text), self.live.then(columns)));
         }
     }
 
@@ -190,6 +191,18 @@ impl Terminal for Console {
             *line = Line::default();
         }
     }
+}
+
+/// The text for a terminal of this width; as it is where there is none.
+fn of_width(text: &str, columns: Option<usize>) -> String {
+    columns.map_or_else(|| text.to_string(), |columns| wrapped(text, columns))
+}
+
+/// Characters that fit on a line of standard output, if it is a terminal that reports its width.
+fn stdout_columns() -> Option<usize> {
+    let stdout = std::io::stdout();
+    let size = rustix::termios::tcgetwinsize(&stdout).ok().filter(|_| stdout.is_terminal())?;
+    (size.ws_col > 0).then_some(usize::from(size.ws_col))
 }
 
 /// Characters that fit on a line without wrapping.

@@ -17,6 +17,7 @@ mod machines;
 mod signals;
 mod usage;
 mod verbs;
+mod wrap;
 
 use app::terminal::Terminal as _;
 use app::{context, failure};

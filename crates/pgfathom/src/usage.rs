@@ -119,7 +119,7 @@ pub fn translate(error: &clap::Error, verb: Option<&str>, command: &clap::Comman
         }
         ErrorKind::InvalidValue => invalid_value(error, command),
         ErrorKind::ValueValidation => bad_value(error, command),
-        ErrorKind::UnknownArgument => unknown_argument(error, verb),
+        ErrorKind::UnknownArgument => unknown_argument(error, verb, command),
         ErrorKind::InvalidSubcommand => unknown_verb(&text_of(error, ContextKind::InvalidSubcommand), error),
         ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             Failure::usage("no verb given")
@@ -232,12 +232,29 @@ fn bad_value(error: &clap::Error, command: &clap::Command) -> Failure {
     }
 }
 
-fn unknown_argument(error: &clap::Error, verb: Option<&str>) -> Failure {
+/// Whether a verb has a flag, by its short or long form.
+fn has_flag(verb: &clap::Command, flag: &str) -> bool {
+    let is_it = |argument: &clap::Arg| {
+        let short = argument.get_short().map(|short| format!("-{short}"));
+        let long = argument.get_long().map(|long| format!("--{long}"));
+        [short, long].into_iter().flatten().any(|form| form == flag)
+    };
+    verb.get_arguments().any(is_it)
+}
+
+fn unknown_argument(error: &clap::Error, verb: Option<&str>, command: &clap::Command) -> Failure {
     let argument = text_of(error, ContextKind::InvalidArg);
     let word = argument.split(['=', ' ']).next().unwrap_or(&argument);
     if !argument.starts_with('-') {
         let failure = Failure::usage(format!("unexpected argument {argument:?}"));
-        return if argument.contains('=') {
+        return if verb.is_some() && !has_flag(command, "--dbname") {
+            failure.hint(match verb {
+                Some(verb) if has_flag(command, "--against") => {
+                    format!("{verb} takes one run directory; to compare two: pgfathom {verb} LATER --against EARLIER")
+                }
+                _ => help_hint(verb),
+            })
+        } else if argument.contains('=') {
             failure.hint("a connection string is one argument: quote it, as 'host=db1 dbname=bench'")
         } else {
             failure.hint(
@@ -251,7 +268,12 @@ fn unknown_argument(error: &clap::Error, verb: Option<&str>) -> Failure {
     }
     let place = verb.map_or(String::new(), |verb| format!(" for {verb}"));
     let failure = Failure::usage(format!("unknown flag {word}{place}"));
-    if let Some(instead) = instead(word) {
+    // What is proposed must be a flag of this verb.
+    let is_known = |hint: &&str| {
+        let flag = hint.split_whitespace().next().unwrap_or_default();
+        !flag.starts_with('-') || verb.is_none() || has_flag(command, flag)
+    };
+    if let Some(instead) = instead(word).filter(is_known) {
         return failure.hint(instead);
     }
     match text_of(error, ContextKind::SuggestedArg) {

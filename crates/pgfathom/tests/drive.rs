@@ -119,14 +119,99 @@ fn a_killed_run_leaves_a_table_that_is_still_judged() {
         // Sessions of the killed client may still be in their last statement.
         let others = "select count(*) from pg_stat_activity where backend_type = 'client backend' and pid <> pg_backend_pid()";
         testing::wait_for("their end", || lab.sql(others) == "0");
-        lab.expect(0, "verify --deep");
+        // No row is damaged, but what the run has lost cannot be seen.
+        let shown = lab.expect(8, "verify --deep").stdout;
+        let line = shown.lines().next().unwrap_or_default();
+        assert!(line.contains("rows, none damaged") && line.contains("cannot tell"), "{line}");
+        assert!(!shown.contains("exact"), "{shown}");
+        assert!(shown.contains("run 1 has no end in the ledger"), "{shown}");
         lab.expect(0, "run -b ycsb-d -c 3 -t 100 -o after");
-        lab.expect(0, "verify --deep");
+        lab.expect(8, "verify --deep");
         let key = lab.sql("select max(ycsb_key) from usertable");
         let flipped =
             "overlay(field0 placing case substr(field0, 50, 1) when '-' then '_' else '-' end from 50)";
         lab.sql(&format!("update usertable set field0 = {flipped} where ycsb_key = '{key}'; select 1"));
         assert!(lab.expect(3, "verify --deep").stdout.contains(&key));
+    });
+}
+
+#[test]
+fn without_a_name_every_dataset_is_verified() {
+    on_each(|lab| {
+        lab.expect(0, "load tpcb -s 1 -q");
+        let shown = lab.expect(0, "verify -q").stdout;
+        for name in ["ycsb", "tpcb"] {
+            assert!(
+                shown.lines().any(|line| line.contains(name) && line.contains("exact")),
+                "{name}: {shown}"
+            );
+        }
+        // The worst answer is that of all, and each is in the summary.
+        lab.sql("update pgbench_tellers set filler = 'x' where tid = 3; select 1");
+        let shown = lab.expect(3, "verify -q --format json").stdout;
+        let summary: serde_json::Value = serde_json::from_str(&shown).expect("JSON");
+        let of = |name: &str| {
+            let datasets = summary["datasets"].as_array().expect("a list");
+            datasets.iter().find(|one| one["name"] == name).cloned().expect("the dataset")
+        };
+        assert_eq!(
+            (&of("ycsb")["answer"], &of("ycsb")["differences"]),
+            (&"exact".into(), &0.into()),
+            "{shown}"
+        );
+        assert_eq!(
+            (&of("tpcb")["answer"], &of("tpcb")["differences"]),
+            (&"different".into(), &1.into()),
+            "{shown}"
+        );
+        let shown = lab.expect(3, "verify tpcb --format json").stdout;
+        let summary: serde_json::Value = serde_json::from_str(&shown).expect("JSON");
+        assert_eq!(
+            (&summary["differences"], &summary["kinds"]["damaged"]),
+            (&1.into(), &1.into()),
+            "{shown}"
+        );
+        // What another program wrote is accepted with a note, as only the sums can be proved.
+        lab.expect(0, "load tpcb -s 1 --restart -q");
+        let paid = "update pgbench_accounts set abalance = 5 where aid = 1; update pgbench_tellers set tbalance = 5 where tid = 1; \
+                    update pgbench_branches set bbalance = 5; insert into pgbench_history values (1, 1, 1, 5, now()); select 1";
+        lab.sql(paid);
+        let shown = lab.expect(0, "verify tpcb").stderr;
+        assert!(
+            shown.contains("no run is in the ledger") && shown.contains("rows of pgbench_history"),
+            "{shown}"
+        );
+    });
+}
+
+#[test]
+fn a_load_beside_a_run_is_refused() {
+    on_each(|lab| {
+        let mut child = testing::Running::new(
+            lab.command("run -b ycsb-update -c 2 -T 60 -o beside")
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .expect("the command starts"),
+        );
+        let holders =
+            "select coalesce(max(pid), 0) from pg_locks where locktype = 'advisory' and objsubid = 1";
+        testing::wait_for("its mark", || lab.sql(holders) != "0");
+        let pid = lab.sql(holders);
+        let refused = lab.expect(1, "load ycsb --rows 3k --restart");
+        assert!(refused.stderr.contains("run 1") && refused.stderr.contains(&pid), "{}", refused.stderr);
+        assert!(refused.stderr.contains("hint:"), "{}", refused.stderr);
+        assert_eq!(lab.sql("select count(*) from usertable"), "3000", "nothing was dropped");
+        // What is complete needs nothing, and neither would a load of it.
+        lab.expect(0, "load ycsb --rows 3k");
+        lab.sql("update pgfathom.dataset set loaded_at = null; select 1");
+        lab.expect(1, "load ycsb --rows 3k");
+        lab.sql("update pgfathom.dataset set loaded_at = now(); select 1");
+        child.kill().expect("it is still there");
+        child.wait().expect("it is gone");
+        testing::wait_for("its end", || lab.sql(holders) == "0");
+        lab.expect(0, "load ycsb --rows 3k --restart");
+        lab.expect(0, "verify");
     });
 }
 

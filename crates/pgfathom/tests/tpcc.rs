@@ -75,7 +75,7 @@ fn a_loaded_warehouse_is_driven_and_its_orders_are_counted_by_both_sides() {
                 for word in [
                     "10 terminals with keying",
                     "not a TPC result",
-                    "insufficient data",
+                    "too few to judge",
                     "efficiency",
                     "at most",
                     "holds",

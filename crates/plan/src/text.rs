@@ -274,13 +274,16 @@ fn commits(out: &mut String, plan: &Plan) {
     for commit in &plan.commits {
         let latencies: Vec<String> =
             commit.latency_us.iter().map(|us| format!("{:>9}", number::latency(*us))).collect();
+        let topology = plan.input.topologies.iter().find(|topology| topology.name == commit.topology);
+        let planning = topology.map(|topology| topology.fixed_us).filter(|us| *us > 0.0);
         let _ = writeln!(
             out,
-            "{:LABEL$}{:width$}  {:>4} RTT {}",
+            "{:LABEL$}{:width$}  {:>4} RTT {}{}",
             "",
             commit.topology,
             number::three(commit.round_trips),
-            latencies.join(" ")
+            latencies.join(" "),
+            planning.map_or(String::new(), |us| format!("  with {} for planning", number::latency(us)))
         );
     }
 }

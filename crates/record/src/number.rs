@@ -1,6 +1,9 @@
 //! Numbers for people: at most three significant digits, thousands separated, units as SI and PostgreSQL write them. Terminal, page and
 //! findings use these functions, so that a figure reads the same everywhere; files hold the exact values.
 
+/// What stands for a number that is none, or is infinite.
+const UNKNOWN: &str = "-";
+
 const THOUSANDS: [&str; 7] = ["", "k", "M", "G", "T", "P", "E"];
 
 /// `1,000,000`: exact.
@@ -30,7 +33,7 @@ pub fn counted(value: u64, one: &str) -> String {
 pub fn three(value: f64) -> String {
     let sign = if value < 0.0 { "-" } else { "" };
     match value.abs() {
-        size if !size.is_finite() => "-".to_string(),
+        size if !size.is_finite() => UNKNOWN.to_string(),
         0.0 => "0".to_string(),
         size if size.fract() == 0.0 || size >= 99.95 => format!("{sign}{}", count(size.round() as u64)),
         size if size < 9.995 => format!("{sign}{size:.2}"),
@@ -40,6 +43,9 @@ pub fn three(value: f64) -> String {
 
 /// A number of a size where not even the thousands matter: `870`, `4,200`, `99.8k`, `1.25M`.
 pub fn short(value: f64) -> String {
+    if !value.is_finite() {
+        return UNKNOWN.to_string();
+    }
     if value.abs() < 9_999.5 {
         return three(if value.abs() < 0.005 { 0.0 } else { value });
     }
@@ -49,8 +55,12 @@ pub fn short(value: f64) -> String {
 
 /// Bytes in powers of 1000, as disks and networks are sold: `1.10 GB`.
 pub fn bytes(value: f64) -> String {
+    if !value.is_finite() {
+        return UNKNOWN.to_string();
+    }
     match scaled(value) {
-        (value, 0) => format!("{value:.0} B"),
+        // Of a negative fraction not even the sign is left.
+        (value, 0) => format!("{:.0} B", value.round() + 0.0),
         (value, 1) => format!("{} kB", three(value)),
         (value, power) => format!("{} {}B", three(value), THOUSANDS[power]),
     }
@@ -83,7 +93,13 @@ pub fn latency(us: f64) -> String {
 
 /// How long something took, in seconds: `45 ms`, `9.9 s`, `85 s`, `2 min 5 s`, `1 h 3 min`, `3 d 4 h`.
 pub fn duration(seconds: f64) -> String {
-    let whole = seconds.round().max(0.0) as u64;
+    if !seconds.is_finite() {
+        return UNKNOWN.to_string();
+    }
+    if seconds < 0.0 {
+        return format!("-{}", duration(-seconds));
+    }
+    let whole = seconds.round() as u64;
     let two = |large: u64, one: &str, small: u64, other: &str| match small {
         0 => format!("{large} {one}"),
         _ => format!("{large} {one} {small} {other}"),
@@ -104,9 +120,10 @@ pub fn percent(share: f64) -> String {
     let percent = share * 100.0;
     let sign = if percent < 0.0 { "-" } else { "" };
     match percent.abs() {
-        size if !size.is_finite() => "-".to_string(),
+        size if !size.is_finite() => UNKNOWN.to_string(),
         0.0 => "0 %".to_string(),
         tiny if tiny < 0.01 && percent > 0.0 => "< 0.01 %".to_string(),
+        tiny if tiny < 0.01 => "> -0.01 %".to_string(),
         small if small < 1.0 => format!("{sign}{small:.2} %"),
         middle if middle < 9.95 => format!("{sign}{middle:.1} %"),
         size => format!("{sign}{size:.0} %"),
@@ -115,7 +132,7 @@ pub fn percent(share: f64) -> String {
 
 /// A part of a whole as percent; `-` of nothing.
 pub fn percent_of(part: f64, whole: f64) -> String {
-    if whole <= 0.0 { "-".to_string() } else { percent(part / whole) }
+    if whole <= 0.0 { UNKNOWN.to_string() } else { percent(part / whole) }
 }
 
 /// A setting's value with its `pg_settings` unit, in the form people type: `16384` of `8kB` is `128 MB` (binary, as in
@@ -223,6 +240,33 @@ mod tests {
         let expected =
             ["0 s", "4 ms", "0.8 s", "9.9 s", "10 s", "85 s", "2 min 5 s", "1 h", "1 h 3 min", "3 d 4 h"];
         assert_eq!(seconds.map(duration), expected);
+    }
+
+    #[test]
+    fn what_lies_in_the_past_is_negative() {
+        let seconds = [-0.004, -0.84, -85.0, -125.0, -2.4e6, f64::NAN, f64::INFINITY, f64::NEG_INFINITY];
+        let expected = ["-4 ms", "-0.8 s", "-85 s", "-2 min 5 s", "-27 d 19 h", "-", "-", "-"];
+        assert_eq!(seconds.map(duration), expected);
+        assert_eq!([-2.4e12, -1_899.0, f64::NAN].map(latency), ["-27 d 19 h", "-1.90 ms", "-"]);
+        assert_eq!([-0.4, -9_994.0, f64::NAN, f64::INFINITY].map(bytes), ["0 B", "-9.99 kB", "-", "-"]);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn every_number_has_a_text(bits in proptest::prelude::any::<u64>()) {
+            let value = f64::from_bits(bits);
+            for format in [three, short, bytes, latency, duration, percent] {
+                let text = format(value);
+                proptest::prop_assert!(!text.is_empty() && !text.contains("NaN") && !text.contains("inf"), "{value}: {text}");
+                // A number and its negative differ in the sign alone, and where it is rounded away in nothing.
+                let other = format(-value);
+                let plain = |text: &str| text.trim_start_matches(['-', '<', '>', ' ']).to_string();
+                proptest::prop_assert_eq!(plain(&text), plain(&other));
+            }
+            for name in ["index_seconds", "sleep_late_us", "clock_reading_ns", "sent_bytes_per_s", "used_percent", "wait_ms", "chunks"] {
+                proptest::prop_assert!(!named(name, value).1.contains("NaN"), "{name} {value}");
+            }
+        }
     }
 
     #[test]

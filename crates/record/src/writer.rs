@@ -486,6 +486,9 @@ impl RunDir {
         inner.run.state = state;
         inner.run.ended_us = Some(now_us);
         inner.run.conclude();
+        // Whoever reads the directory later has nothing but the directory.
+        let lost = inner.lost.as_ref().map(|error| format!("{INCOMPLETE}: {error}"));
+        inner.run.verdict.notes.extend(lost);
         self.write_run(&mut inner)?;
         Ok(inner.run.clone())
     }
@@ -518,6 +521,9 @@ impl RunDir {
         }
     }
 }
+
+/// What is said of a directory into which something could not be written.
+pub const INCOMPLETE: &str = "the run directory is incomplete";
 
 impl Drop for RunDir {
     /// A run that was not finished ended by an error (or a panic): the directory records that. Nothing can be reported from here.

@@ -7,7 +7,7 @@ use record::State;
 use record::model::CheckResult;
 use record::number;
 use record::promise::Standing;
-use record::totals::{ConditionTotals, LoadTotals, VerifyTotals};
+use record::totals::{ConditionTotals, LoadTotals, RunTotals, VerifyTotals};
 
 /// Most workloads that the sentence names.
 const NAMES_MAX: usize = 4;
@@ -130,9 +130,12 @@ pub(crate) fn reasons(facts: &Facts) -> Vec<String> {
         State::Interrupted => {
             reasons.push("interrupted by the user: the figures cover the part that ran".to_string())
         }
-        State::Failed if reasons.is_empty() => reasons.push("the run ended with an error".to_string()),
+        // A reason that the sentence has is one, too.
+        State::Failed if run.verdict.reasons.is_empty() => {
+            reasons.push("the run ended with an error".to_string())
+        }
         State::Running => {}
-        _ if !run.verdict.valid && reasons.is_empty() => {
+        _ if !run.verdict.valid && run.verdict.reasons.is_empty() => {
             reasons.push("the run records neither that it is valid nor a reason".to_string());
         }
         _ => {}
@@ -176,9 +179,10 @@ fn step_clause(step: &StepFacts) -> String {
         },
         _ => match (summary.tps, summary.latency_us) {
             (Some(tps), Some(latency)) => format!(
-                "ran {name} at {} transactions/s; 99 % of responses took at most {}",
+                "ran {name} at {} transactions/s; 99 % of responses took at most {}{}",
                 number::three(tps),
-                number::latency(latency.p99 as f64)
+                number::latency(latency.p99 as f64),
+                beyond_limit(step).iter().map(|part| format!(", {part}")).collect::<String>()
             ),
             (None, None) if summary.bytes_per_s.is_some() => {
                 format!("{name} measured {}/s", number::bytes(summary.bytes_per_s.unwrap_or(0.0)))
@@ -187,6 +191,20 @@ fn step_clause(step: &StepFacts) -> String {
             _ => format!("{name} recorded no totals"),
         },
     }
+}
+
+/// What `--latency-limit` left out, which no latency shows, and what took longer than that.
+fn beyond_limit(step: &StepFacts) -> Vec<String> {
+    let totals: RunTotals = step.step.totals_as();
+    let part = |count: u64, of: u64, word: &str| {
+        let share = number::percent_of(count as f64, of as f64);
+        (count > 0).then(|| format!("{} {word} ({share})", number::count(count)))
+    };
+    // Late are those of the measured time; the schedule counts the warm-up as well.
+    let measured = step.step.summary.transactions.unwrap_or_default();
+    let skipped = part(totals.skipped, totals.scheduled, "skipped as too late");
+    let late = totals.late.and_then(|late| part(late, measured, "late"));
+    skipped.into_iter().chain(late).collect()
 }
 
 /// Conditions of a proof that hold.
@@ -370,6 +388,19 @@ fn driven_tiles(step: &StepFacts, alone: bool) -> Vec<Tile> {
     tiles
 }
 
+/// What a verification shows of the rows that it read, behind their number.
+fn word_of_rows(step: &StepFacts) -> &'static str {
+    let totals = step.step.totals_as::<VerifyTotals>();
+    match step.badge() {
+        _ if step.step.verb != "verify" => "",
+        Badge::Valid | Badge::Notes => " exact",
+        Badge::CannotTell if totals.differences == 0 && totals.problems.unwrap_or_default() == 0 => {
+            ", none damaged"
+        }
+        _ => "",
+    }
+}
+
 /// The fields of one line about a step: the work and its outcome.
 pub(crate) fn step_fields(step: &StepFacts) -> Vec<String> {
     let summary = &step.step.summary;
@@ -387,8 +418,7 @@ pub(crate) fn step_fields(step: &StepFacts) -> Vec<String> {
         let broken = named(step, CheckResult::Fail);
         fields.extend(Some(broken).filter(|names| !names.is_empty()).map(|names| format!("{names} broken")));
     } else if let Some(rows) = summary.rows {
-        let exact = step.step.verb == "verify" && matches!(step.badge(), Badge::Valid | Badge::Notes);
-        fields.push(format!("{}{}", number::counted(rows, "row"), if exact { " exact" } else { "" }));
+        fields.push(format!("{}{}", number::counted(rows, "row"), word_of_rows(step)));
     }
     if step.step.verb == "load" {
         fields.extend(step.bytes().map(number::bytes));
@@ -414,6 +444,7 @@ pub(crate) fn step_fields(step: &StepFacts) -> Vec<String> {
         fields.push(format!("p50 {}", number::latency(latency.p50 as f64)));
         fields.push(format!("p99 {}", number::latency(latency.p99 as f64)));
     }
+    fields.extend(beyond_limit(step));
     if let Some(us) = summary.client_cpu_us_per_transaction {
         fields.push(format!("client {}/tx", number::latency(us)));
     }

@@ -79,7 +79,7 @@ fn share(share: &Share) -> [String; 4] {
         ShareResult::NotApplicable => "-".to_string(),
         _ => format!("{:.2} % of {}", share.percent(), number::count(share.of)),
     };
-    [share.name.clone(), measured, required, share.result.word().to_string()]
+    [share.name.clone(), measured, required, share.word().to_string()]
 }
 
 fn table(table: &Table) -> Shown {

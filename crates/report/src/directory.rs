@@ -8,6 +8,7 @@ use record::check::Checks;
 use record::finding::Findings;
 use record::plan::Plan;
 use record::watched::Sampled;
+use record::writer::INCOMPLETE;
 use record::{RecordError, RunReader, files};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -52,7 +53,8 @@ impl Directory {
         let mut missing = vec![];
         if let Some((run, lost)) = source.held() {
             reader.hold(run.clone());
-            missing.extend(lost.map(|lost| format!("the run directory is incomplete: {lost}")));
+            let lost = lost.map(|lost| format!("{INCOMPLETE}: {lost}"));
+            missing.extend(lost.filter(|lost| !run.verdict.notes.contains(lost)));
         }
         watched.lines.sort_by_key(|line| line.t_us);
         let findings = Findings::read(dir).unwrap_or_else(|error| {

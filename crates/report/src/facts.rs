@@ -5,6 +5,7 @@ use crate::chart::Columns;
 use crate::directory::{Directory, Line};
 use crate::latencies::{Latencies, Window};
 use record::event::Event;
+use record::finding::Health;
 use record::hlog::Interval;
 use record::model::{CANNOT_TELL, CheckResult, PHASE_MEASURE, Phase, Step};
 use record::number;
@@ -196,6 +197,16 @@ impl<'a> Facts<'a> {
             && self.reader.run.verdict.notes.is_empty()
             && self.missing.is_empty();
         if untroubled { Badge::Valid } else { Badge::Notes }
+    }
+}
+
+impl Facts<'_> {
+    /// The answer about the database, if anything was seen of it: an answer that needs samples is none where nothing was sampled.
+    pub(crate) fn health(&self) -> Option<Health> {
+        let health = self.directory.findings.as_ref()?.health;
+        let is_open = matches!(health, Health::CannotTell | Health::NotCovered);
+        let is_watched = self.steps.iter().any(|step| has_server(step.watched));
+        Some(health).filter(|_| is_watched || !is_open)
     }
 }
 

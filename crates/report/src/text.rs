@@ -106,8 +106,7 @@ fn heading(out: &mut String, facts: &Facts) {
         fields[0] = format!("{} {}", fields[0], run.name);
     }
     fields.push(facts.badge().word().to_string());
-    let health = facts.directory.findings.as_ref().map(|findings| findings.health.words());
-    fields.extend(health.map(|words| format!("database: {words}")));
+    fields.extend(facts.health().map(|health| format!("database: {}", health.words())));
     if let Some(target) = &run.target {
         fields.push(server(&target.engine, &target.server_version));
     }

@@ -456,6 +456,10 @@ fn account(
             (account.worker_cpu_share_max, account.worker_wait_share_max) = (busy, waited);
         }
     }
+    // Connections with TLS leave the ring nothing to carry.
+    if account.traffic.receives > 0 && !account.traffic.by_ring {
+        account.poller = Poller::Epoll;
+    }
     let started = account.posted.measured.started + account.posted.warmup.started;
     let ended = [&account.posted.measured, &account.posted.warmup]
         .map(|interval| interval.transactions() + interval.failed())

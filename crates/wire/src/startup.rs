@@ -174,9 +174,9 @@ pub enum StartupError {
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
     /// The server requires a password, and none, or an empty one, was given.
-    #[error("the server requests a password ({method}), but none was given")]
+    #[error("the server requests a password{}, but none was given", in_brackets(method))]
     PasswordMissing {
-        /// What the server requested.
+        /// What the server requested; empty if that is not known.
         method: &'static str,
     },
     /// A method that this client does not support.
@@ -194,6 +194,11 @@ pub enum StartupError {
     /// The other side does not know the password either: not the server it claims to be. Or SCRAM was malformed.
     #[error("SCRAM failed: {0}")]
     Scram(String),
+}
+
+/// The name of a method behind a sentence; nothing for one that is not known.
+fn in_brackets(method: &str) -> String {
+    if method.is_empty() { String::new() } else { format!(" ({method})") }
 }
 
 /// What a finished handshake leaves.

@@ -152,14 +152,19 @@ fn counts_ended(case: &Case) -> bool {
 /// Whether a program is a client of the node by its name: one for driving servers, or the name that sessions give.
 fn is_client(case: &Case, node: &str, name: &str) -> bool {
     let is_its = |group: Thing<'_>| !name.is_empty() && group.lines.word("application").starts_with(name);
-    let is_server = name == SERVER && !counts_ended(case);
-    is_server || OURS.iter().any(|own| name.starts_with(own)) || case.at("activity", node).any(is_its)
+    OURS.iter().any(|own| name.starts_with(own)) || case.at("activity", node).any(is_its)
 }
 
 /// CPUs that processes of a program use which are clients of the server, by its name or by their connections.
 fn of_clients(case: &Case, node: &str, program: &Thing<'_>) -> f64 {
-    let field = if is_client(case, node, program.name) { "cpu_us" } else { "client_cpu_us" };
-    program.lines.rate(field).unwrap_or(0.0) / 1e6
+    let counted = program.lines.rate("client_cpu_us");
+    // Applications that begin with the same letters, as postgres_fdw does, are the server's own sessions.
+    let is_by_name = match program.name {
+        SERVER => counted.is_none() && !counts_ended(case),
+        name => is_client(case, node, name),
+    };
+    let cpu_us = if is_by_name { program.lines.rate("cpu_us") } else { counted };
+    cpu_us.unwrap_or(0.0) / 1e6
 }
 
 /// Programs of a host that are no clients of the node, and the CPUs they use, the largest first.
@@ -235,8 +240,11 @@ fn of_others(
     let of_named: f64 = named.iter().map(|(_, cpus)| cpus).sum();
     // The kernel's own threads, the server's collector of logs and processes that end within a look may be the rest.
     let is_unnamed = !named.is_empty() && of_named < others * EXPLAINED_MIN && !is_by_name;
-    let list: Vec<String> =
-        named.iter().take(NAMED_MAX).map(|(name, cpus)| format!("{name} {}", units::short(*cpus))).collect();
+    let words = |(name, cpus): &(&str, f64)| {
+        let of = if *name == SERVER { " of other clusters" } else { "" };
+        format!("{name}{of} {}", units::short(*cpus))
+    };
+    let list: Vec<String> = named.iter().take(NAMED_MAX).map(words).collect();
     Claim::new(
         if is_unnamed { Severity::Low } else { severity(waiting.share) },
         Level::DiscriminatingCounter,

@@ -16,6 +16,7 @@ use std::time::Instant;
 
 use self::far::Far;
 use self::ports::Ports;
+use super::busy;
 use super::distance::Distances;
 use super::fixed;
 use super::folder::{self, MARKER_NAME};
@@ -521,6 +522,9 @@ pub fn down(dir: &Path, registry: &Registry) -> Result<Removed, LocalError> {
     }
     folder::check_owner(&dir)?;
     let lock: File = folder::lock_marker(&dir)?;
+    if let Some((node, pid)) = busy::active_run(&dir) {
+        return Err(LocalError::RunActive { dir, node, pid });
+    }
     let removed = remove(&dir)?;
     drop(lock);
     registry.remove(&dir);

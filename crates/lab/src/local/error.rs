@@ -70,6 +70,16 @@ pub enum LocalError {
         /// The last lines of its log.
         log: String,
     },
+    /// A run is on.
+    #[error("a run is writing into the cluster in {} (on {node}, server process {pid} holds its lock); nothing was removed", dir.display())]
+    RunActive {
+        /// The cluster's folder.
+        dir: PathBuf,
+        /// The node that has the lock.
+        node: String,
+        /// Its process.
+        pid: i32,
+    },
     /// The server does not end.
     #[error("the server in {} (pid {pid}) did not stop within {waited_s} s", data_dir.display())]
     NotStopped {
@@ -318,6 +328,10 @@ impl LocalError {
             LocalError::DiskFull { .. } => io_hint(&io::ErrorKind::StorageFull.into()),
             LocalError::ClusterFile(ClusterFileError::Io { source, .. }) => io_hint(source),
             LocalError::ClusterFile(error) => error.hint(),
+            LocalError::RunActive { pid, .. } => Some(format!(
+                "stop that pgfathom run (Ctrl-C) or wait until it has ended; where its client is: select application_name, client_addr, backend_start \
+                 from pg_stat_activity where pid = {pid}"
+            )),
             LocalError::NotStopped { pid, .. } => {
                 Some(format!("a client may block it; kill -QUIT {pid} stops it at once"))
             }

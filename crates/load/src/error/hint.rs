@@ -43,6 +43,9 @@ impl LoadError {
             LoadError::WritersBusy => {
                 "end that session (pg_locks shows it), or wait until it has ended, and run again".into()
             }
+            LoadError::RunActive { pid, .. } => format!(
+                "stop that pgfathom run (Ctrl-C) or wait until it has ended, then load; where its client is: select application_name, client_addr, backend_start from pg_stat_activity where pid = {pid}"
+            ),
             LoadError::TwoWriters { .. } => {
                 "the ledgers were read as they are: check that each address leads to the node that it names (no balancer in between), and whether a node was \
                  restored from a backup or used alone; nothing was changed".into()
@@ -81,9 +84,9 @@ impl LoadError {
     fn hint_of_objects(&self) -> Option<String> {
         Some(match self {
             LoadError::ForeignTable { name, droppable: true, .. } => format!(
-                "choose another database or schema (search_path), or drop it with --force {name}"
+                "{OTHER_PLACE}; or drop it with --force {name}"
             ),
-            LoadError::ForeignTable { .. } | LoadError::TableOfOther { .. } => "choose another database or schema (search_path)".into(),
+            LoadError::ForeignTable { .. } | LoadError::TableOfOther { .. } => OTHER_PLACE.into(),
             LoadError::ForeignSchema { is_empty } => schema_hint(*is_empty).into(),
             LoadError::LedgerVersion { found, known } if found > known => "use the newer pgfathom that wrote it".into(),
             LoadError::LedgerVersion { .. } => {
@@ -133,7 +136,7 @@ impl LoadError {
                     .into(),
             ),
             LoadError::Sql { source, .. } if is_in_distributed_schema(source) => Some(
-                "the schema itself is distributed, so its tables are on one node from the start: load into another schema (search_path) or database"
+                "the schema itself is distributed, so its tables are on one node from the start: load into another database, or into a schema that is not (PGOPTIONS='-c search_path=NAME')"
                     .into(),
             ),
             _ => sqlstate_hint(self.sqlstate()?),
@@ -180,6 +183,10 @@ impl LoadError {
     }
 }
 
+/// How to load where nothing is in the way.
+const OTHER_PLACE: &str = "load into another database, or into another schema: psql -c 'create schema bench', then \
+                           PGOPTIONS='-c search_path=bench' before the same pgfathom command";
+
 /// Why an engine cannot be loaded.
 fn unfillable(engine: engines::Engine) -> &'static str {
     match engine.load {
@@ -209,12 +216,21 @@ fn sqlstate_hint(state: SqlState) -> Option<String> {
         b"53200" => {
             "raise max_locks_per_transaction on the server (every partition takes a lock), or use fewer --partitions"
         }
+        b"53100" => {
+            "free space on the server (its message above names the file). Tables of an earlier load are dropped by: pgfathom load ... --restart; \
+             where even that finds no room: drop table NAME cascade in psql, or remove other files"
+        }
+        b"53400" => {
+            "a limit of the role, database or server was reached (temp_file_limit): raise it for this command: PGOPTIONS='-c temp_file_limit=-1' as a \
+             superuser, or alter role NAME set temp_file_limit = -1"
+        }
         // Reserved connections are refused with the same code.
         b"53300" => {
             "use fewer streams with -j, or raise the limit that was reached: max_connections, or CONNECTION LIMIT of the role or database"
         }
         b"25006" => {
-            "this server is a standby or read only: connect to the primary, for example with target_session_attrs=read-write"
+            "select pg_is_in_recovery() shows whether this is a standby: then connect to the primary, for example with target_session_attrs=read-write. \
+             Otherwise default_transaction_read_only is on for the server, the database or the role: PGOPTIONS='-c default_transaction_read_only=off'"
         }
         b"2BP01" => "another object depends on the old table, for example a view: drop it first",
         b"42P01" => {
@@ -224,7 +240,10 @@ fn sqlstate_hint(state: SqlState) -> Option<String> {
         b"42704" => {
             "create the tablespace first (on every node of a cluster), or omit --tablespace and --tablespaces"
         }
-        b"57014" => "an administrator or statement_timeout cancelled it; the same command again continues",
+        b"57014" => {
+            "an administrator or statement_timeout cancelled it; if the timeout did, switch it off for this command: \
+             PGOPTIONS='-c statement_timeout=0'; the same command again continues"
+        }
         // A pooler has not passed on what a session must begin with.
         b"55P02" => {
             "a setting with which a session must begin did not reach the server, as through a pooler: connect to the node itself"
@@ -243,7 +262,9 @@ fn schema_hint(is_empty: bool) -> &'static str {
         true => {
             "its tables are on the coordinator, if this is a worker: connect there, or name the nodes with --cluster"
         }
-        false => "choose another database, or rename that schema",
+        false => {
+            "the ledger needs a schema of this name: use another database, or rename that schema (psql -c 'alter schema pgfathom rename to NAME')"
+        }
     }
 }
 

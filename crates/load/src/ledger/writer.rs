@@ -84,6 +84,38 @@ pub(crate) fn update_writer_spec(
     }
 }
 
+/// A run that is on, and the server process that holds its mark ([`super::lock::run`]); the first one of several.
+///
+/// # Errors
+/// When the query fails.
+pub(crate) fn active_writer(
+    client: &mut impl GenericClient,
+    dataset: &Dataset,
+) -> Result<Option<(u16, i32)>, LoadError> {
+    let rows = client.query(
+        "select run_no from pgfathom.writer where dataset = $1 and not finished order by run_no",
+        &[&dataset.id],
+    );
+    let mut open = sql("looking for runs that are on", rows)?
+        .iter()
+        .filter_map(|row| u16::try_from(row.get::<_, i32>(0)).ok())
+        .map(|run_no| (run_no, super::lock::run(dataset.id, run_no)))
+        .collect::<Vec<_>>();
+    if open.is_empty() {
+        return Ok(None);
+    }
+    // A lock of one number has its halves in two columns.
+    let held = client.query(
+        "select classid::int8 << 32 | objid::int8, pid from pg_locks
+         where locktype = 'advisory' and granted and objsubid = 1 and pid is not null
+           and database = (select oid from pg_database where datname = current_database())",
+        &[],
+    );
+    let held = sql("looking for runs that are on", held)?;
+    let holder = |key: i64| held.iter().find(|row| row.get::<_, i64>(0) == key).map(|row| row.get(1));
+    Ok(open.drain(..).find_map(|(run_no, key)| Some((run_no, holder(key)?))))
+}
+
 /// When each run of a dataset wrote: run number, start and end in microseconds since 1970 by the server's clock. Without an end it is
 /// still on, or was killed.
 ///

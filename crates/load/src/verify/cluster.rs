@@ -204,7 +204,30 @@ pub(super) fn loaded(
     let content = content.after_writers(writers).unwrap_or(content);
     let after_runs = content.after_runs().filter(|_| !writers.is_empty());
     let judged = after_runs.map_or_else(|| (0..content.tables().len()).collect(), |after| after.unchanged);
-    Ok(Loaded { dataset, content, runs: writers.len(), judged })
+    let unfinished = unfinished(writers);
+    Ok(Loaded { dataset, content, runs: writers.len(), unfinished, judged })
+}
+
+/// What cannot be seen of runs that have no end in the ledger: how far their sessions came is unknown, so no write of theirs can be missed.
+pub(super) fn unfinished(writers: &[Writer]) -> Option<String> {
+    /// Runs that are named; there may be thousands.
+    const NAMED: usize = 5;
+    let open: Vec<String> =
+        writers.iter().filter(|writer| !writer.finished).map(|writer| writer.run_no.to_string()).collect();
+    let more = open.len().saturating_sub(NAMED);
+    let (which, theirs) = match open.as_slice() {
+        [] => return None,
+        [one] => (format!("run {one} has no end in the ledger (it was killed or is active)"), "its"),
+        several => {
+            let named = several[..several.len() - more].join(", ");
+            let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+            (
+                format!("runs {named}{rest} have no end in the ledger (they were killed or are active)"),
+                "their",
+            )
+        }
+    };
+    Some(format!("{which}, so {theirs} lost updates and inserts cannot be detected"))
 }
 
 /// What the ledgers have in common.

@@ -283,7 +283,14 @@ fn server_hint(state: SqlState) -> Option<String> {
             "use fewer connections with -j, or raise the limit that was reached: max_connections, or CONNECTION LIMIT of the role or database"
         }
         b"55P03" => "another session holds a lock on the table: verify again after it has ended",
-        b"57014" => "an administrator or a timeout cancelled it; verify again, it changes nothing",
+        b"57014" => {
+            "an administrator or a timeout cancelled it; if it was statement_timeout, switch it off for this command: \
+             PGOPTIONS='-c statement_timeout=0'; verify again, it changes nothing"
+        }
+        b"53400" => {
+            "a limit of the role, database or server was reached (temp_file_limit): raise it for this command: PGOPTIONS='-c temp_file_limit=-1' as a \
+             superuser, or alter role NAME set temp_file_limit = -1"
+        }
         _ => return None,
     };
     Some(hint.to_owned())

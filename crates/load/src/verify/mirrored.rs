@@ -337,6 +337,7 @@ impl VerifyReport {
             table.differences += more.differences;
         }
         self.unjudged = self.unjudged.take().or(report.unjudged);
+        self.unfinished = self.unfinished.take().or(report.unfinished);
         self.audit.kept.extend(report.audit.kept);
         self.audit.broken.extend(report.audit.broken);
         self.audit.unknown.extend(report.audit.unknown);

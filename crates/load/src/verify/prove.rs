@@ -13,6 +13,7 @@ use super::workers::{self, Coordinator, VerifyProgress, Workers};
 use super::{Loaded, Setting, Task, names, rows, sums};
 use crate::dataset::Audit;
 use crate::difference::{Difference, KINDS};
+use record::number::counted;
 
 /// What the phases came to.
 pub(super) struct Proved {
@@ -31,6 +32,7 @@ pub(super) struct Proved {
     totals: [u64; KINDS],
     differences: Vec<Difference>,
     unjudged: Option<String>,
+    unfinished: Option<String>,
     audit: Audit,
     /// What the ledgers' chunks must add up to, if it was requested.
     pub(super) ledger_keys: Option<LedgerKeys>,
@@ -50,6 +52,7 @@ impl Proved {
             differences: self.differences,
             totals: self.totals,
             unjudged: self.unjudged,
+            unfinished: self.unfinished,
             audit: self.audit,
             problems: Vec::new(),
             nodes: Vec::new(),
@@ -94,6 +97,7 @@ pub(super) fn prove(
         false => None,
     };
     notes.extend(notes_of(&findings));
+    notes.extend(unknown_writes(&setting, loaded, &findings));
     let tables = tables_found(&setting, &expected, &found, &findings);
     let expected =
         if is_shared { expected_by_leaf(&setting, &expected, ledger_keys.as_ref()) } else { Vec::new() };
@@ -115,6 +119,7 @@ pub(super) fn prove(
         totals,
         differences,
         unjudged,
+        unfinished: loaded.unfinished.clone(),
         audit,
         ledger_keys,
     })
@@ -233,6 +238,25 @@ fn choose_method(task: &Task<'_>, loaded: &Loaded, catalog: &Catalog, notes: &mu
         return Method::Deep;
     }
     Method::Fast
+}
+
+/// What was written although the ledger has no run, and rows that nothing describes one by one.
+fn unknown_writes(setting: &Setting<'_>, loaded: &Loaded, findings: &Findings) -> Vec<String> {
+    let mut notes = Vec::new();
+    let updates = findings.updates_accepted;
+    if loaded.runs == 0 && updates > 0 {
+        notes.push(format!(
+            "{} accepted although no run is in the ledger: another program made them, and only what must hold of the tables together is proved of them",
+            counted(updates, "update")
+        ));
+    }
+    let of_runs = setting.content.tables().iter().filter(|table| table.rows == 0).map(|table| table.name);
+    for name in of_runs.filter(|_| updates > 0) {
+        notes.push(format!(
+            "rows of {name} come from transactions, not from the load: they are not judged one by one, only their sums are compared"
+        ));
+    }
+    notes
 }
 
 /// Further notes about the findings.

@@ -36,7 +36,7 @@ pub enum Verdict {
     Exact,
     /// Something is not.
     Different,
-    /// Nothing wrong was found, but some values cannot be judged by what is known of the runs.
+    /// Nothing wrong was found, but some values, or what is lost, cannot be judged by what is known of the runs.
     CannotTell,
 }
 
@@ -61,6 +61,8 @@ pub struct VerifyReport {
     pub tables: Vec<TableFound>,
     /// Why something that runs have changed cannot be judged.
     pub unjudged: Option<String>,
+    /// What cannot be seen because runs have no end in the ledger.
+    pub unfinished: Option<String>,
     /// What must hold of the tables together.
     pub audit: Audit,
     /// The differences by name: at most [`crate::difference::NAMED_MAX`] of each kind, in order of kind and key.
@@ -114,7 +116,8 @@ impl VerifyReport {
             self.problems.iter().partition(|problem| problem.is_doubt());
         let lag_may_explain = !doubts.is_empty() && wrongs.is_empty() && self.lag_may_explain();
         let is_wrong = !wrongs.is_empty() || !self.audit.broken.is_empty();
-        let is_unknown = self.unjudged.is_some() || !self.audit.unknown.is_empty();
+        let is_unknown =
+            self.unjudged.is_some() || self.unfinished.is_some() || !self.audit.unknown.is_empty();
         if (self.differences_total() > 0 && !lag_may_explain) || is_wrong {
             Verdict::Different
         } else if self.values_unjudged > 0 || !doubts.is_empty() || is_unknown {
@@ -163,6 +166,9 @@ impl VerifyReport {
                 line(format_args!("  and {} more", total - count));
             }
         }
+        if let Some(unfinished) = &self.unfinished {
+            line(format_args!("{unfinished}"));
+        }
         if self.values_unjudged > 0 {
             line(format_args!("values that cannot be judged: {}", self.values_unjudged));
         }
@@ -189,6 +195,7 @@ mod tests {
             values_unjudged,
             tables: Vec::new(),
             unjudged: None,
+            unfinished: None,
             audit: Audit::default(),
             differences,
             totals,
@@ -222,5 +229,7 @@ mod tests {
     fn what_cannot_be_judged_is_not_called_exact() {
         assert_eq!(report(Vec::new(), [0; KINDS], 1).verdict(), Verdict::CannotTell);
         assert_eq!(report(Vec::new(), [0; KINDS], 0).verdict(), Verdict::Exact);
+        let killed = VerifyReport { unfinished: Some("why".into()), ..report(Vec::new(), [0; KINDS], 0) };
+        assert_eq!(killed.verdict(), Verdict::CannotTell);
     }
 }

@@ -453,8 +453,9 @@ fn a_table_that_is_written_meanwhile_is_seen_at_one_moment() {
             });
             for _ in 0..5 {
                 let report = check(&spec, false, None).unwrap();
-                assert!(report.exact(), "{}", report.text());
-                assert_eq!(report.rows_found, ROWS);
+                // The run is on, so what it loses cannot be known.
+                assert_eq!(report.verdict(), Verdict::CannotTell, "{}", report.text());
+                assert_eq!((report.differences_total(), report.rows_found), (0, ROWS));
             }
             stop.now();
             assert!(writer.join().unwrap() > 0);

@@ -52,7 +52,7 @@ fn wrong_server_states() {
         ),
         usage(
             "verify -U nobody nothing",
-            "cannot connect to socket {socket}/.s.PGSQL.{port}: the server requests a password (password), but none was given",
+            "cannot connect to socket {socket}/.s.PGSQL.{port}: the server requests a password, but none was given",
             "~/.pgpass",
         ),
         usage(
@@ -62,7 +62,7 @@ fn wrong_server_states() {
         ),
         usage(
             "verify 'host=127.0.0.1 user=worker dbname=nothing'",
-            "cannot connect to 127.0.0.1:{port}: the server requests a password (password), but none was given",
+            "cannot connect to 127.0.0.1:{port}: the server requests a password, but none was given",
             "PGPASSWORD",
         ),
         usage(

@@ -50,7 +50,7 @@ impl ShareResult {
         match self {
             ShareResult::Ok => "ok",
             ShareResult::Outside => "OUTSIDE",
-            ShareResult::InsufficientData => "insufficient data",
+            ShareResult::InsufficientData => "too few to judge",
             ShareResult::NotApplicable => "not applicable",
             ShareResult::Unknown => "?",
         }
@@ -87,6 +87,15 @@ impl Share {
         }
     }
 
+    /// What it came to, for people. What is beyond the bounds and still kept is explained by chance, and what is within them may be too few to tell.
+    pub fn word(&self) -> &'static str {
+        let is_within = (self.percent_min..=self.percent_max).contains(&self.percent());
+        match self.result {
+            ShareResult::Ok if !is_within => "ok (within chance)",
+            result => result.word(),
+        }
+    }
+
     /// The share in percent.
     pub fn percent(&self) -> f64 {
         if self.of == 0 { 0.0 } else { self.count as f64 * 100.0 / self.of as f64 }
@@ -120,6 +129,10 @@ mod tests {
         assert_eq!(least(43, 100), ShareResult::InsufficientData);
         assert_eq!(least(42_950, 100_000), ShareResult::Ok, "chance explains that");
         assert_eq!(least(42_000, 100_000), ShareResult::Outside);
+        let word = |count, of| Share::judge("Payment", "5.2.3", count, of, (43.0, 100.0)).word();
+        assert_eq!(word(42_950, 100_000), "ok (within chance)");
+        assert_eq!(word(43_950, 100_000), "ok");
+        assert_eq!((word(44, 100), word(1, 100)), ("too few to judge", "OUTSIDE"));
         let (low, high) = wilson(50, 100);
         assert!((low - 37.5).abs() < 0.3 && (high - 62.5).abs() < 0.3, "{low} {high}");
     }

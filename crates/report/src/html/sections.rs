@@ -86,8 +86,8 @@ pub(super) fn badge(badge: Badge) -> String {
 
 /// The answer about the database, beside that about the measurement; empty if the run was not explained.
 fn health(facts: &Facts) -> String {
-    let Some(findings) = &facts.directory.findings else { return String::new() };
-    let (class, sign) = match findings.health {
+    let Some(health) = facts.health() else { return String::new() };
+    let (class, sign) = match health {
         Health::Clear => ("valid", "✓"),
         Health::Minor => ("notes", "!"),
         Health::Troubled => ("invalid", "×"),
@@ -95,7 +95,7 @@ fn health(facts: &Facts) -> String {
     };
     format!(
         " <span title=\"the state of the target, by the findings\">database</span> <span class=\"badge {class}\"><i aria-hidden=\"true\">{sign}</i>{}</span>",
-        escape(findings.health.words())
+        escape(health.words())
     )
 }
 

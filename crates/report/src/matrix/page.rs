@@ -21,10 +21,30 @@ pub(crate) fn section(out: &mut String, facts: &Facts, matrix: &Matrix) {
         heat(out, matrix, operation);
     }
     legend(out, matrix);
+    findings(out, matrix);
     for operation in &matrix.operations {
         distances(out, operation);
     }
     out.push_str("</section>\n");
+}
+
+/// What the cells show, as the terminal has it.
+fn findings(out: &mut String, matrix: &Matrix) {
+    let found = matrix.findings();
+    if found.is_empty() {
+        return;
+    }
+    out.push_str("<div class=\"block\"><h3>What the cells show</h3><ul>\n");
+    for finding in found {
+        let proof = format!("{}, {}", finding.severity.word(), finding.level.words());
+        out.push_str(&format!(
+            "<li>{} <span class=\"unit\">({})</span><br>try: {}</li>\n",
+            escape(&finding.claim),
+            escape(&proof),
+            escape(&finding.remedy.text)
+        ));
+    }
+    out.push_str("</ul></div>\n");
 }
 
 /// What every cell had in common.
@@ -117,8 +137,11 @@ fn coloured(operation: &Operation, cell: &Cell) -> String {
     let time = |us: f64| number::latency(us);
     let mut detail = vec![format!("{} to {}", cell.connect, cell.data)];
     detail.extend(ratio.map(|ratio| format!("{ratio:.2} times its peers' median")));
-    detail.push(format!("p50 {}", time(cell.latency_us_p50 as f64)));
-    detail.push(format!("p99 {}", time(cell.latency_us_p99 as f64)));
+    let is_measured = cell.transactions > 0;
+    if is_measured {
+        detail.push(format!("p50 {}", time(cell.latency_us_p50 as f64)));
+        detail.push(format!("p99 {}", time(cell.latency_us_p99 as f64)));
+    }
     detail.push(number::counted(cell.transactions, "transaction"));
     if cell.errors > 0 {
         detail.push(number::counted(cell.errors, "error"));
@@ -129,7 +152,7 @@ fn coloured(operation: &Operation, cell: &Cell) -> String {
         if cell.is_own() { " own" } else { "" },
         escape(&detail.join(", ")),
         number::three(cell.tps),
-        time(cell.latency_us_p50 as f64)
+        if is_measured { time(cell.latency_us_p50 as f64) } else { "-".to_string() }
     )
 }
 

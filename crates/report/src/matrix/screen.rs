@@ -65,7 +65,11 @@ fn rates(out: &mut String, matrix: &Matrix, operation: &Operation) {
 fn latencies(out: &mut String, matrix: &Matrix, operation: &Operation) {
     let title = "latency p50/p99";
     let time = |us: u64| number::latency(us as f64).replace(' ', "");
-    let cell = |cell: &Cell| format!("{}/{}", time(cell.latency_us_p50), time(cell.latency_us_p99));
+    let cell = |cell: &Cell| match cell.transactions {
+        // Nothing was measured, which is not the same as at once.
+        0 => "-".to_string(),
+        _ => format!("{}/{}", time(cell.latency_us_p50), time(cell.latency_us_p99)),
+    };
     table(out, matrix, operation, title, cell, None);
 }
 

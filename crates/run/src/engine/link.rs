@@ -48,6 +48,8 @@ pub struct Traffic {
     pub sent_bytes: u64,
     /// Bytes read.
     pub received_bytes: u64,
+    /// Whether an io_uring carried some of it: connections with TLS use none.
+    pub by_ring: bool,
 }
 
 impl Traffic {
@@ -57,6 +59,7 @@ impl Traffic {
         self.receives += other.receives;
         self.sent_bytes += other.sent_bytes;
         self.received_bytes += other.received_bytes;
+        self.by_ring |= other.by_ring;
     }
 }
 
@@ -421,6 +424,7 @@ impl Link {
     pub(super) fn travels_by_ring(&mut self) -> io::Result<()> {
         self.stream.set_nonblocking(false)?;
         self.is_in_ring = true;
+        self.traffic.by_ring = true;
         Ok(())
     }
 

@@ -226,6 +226,9 @@ impl Problem {
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
+            Problem::TooLong { .. } => {
+                "a script is what one transaction does: draw its values (\\set id random(1, 1000)) instead of listing them, or load data by psql -f FILE"
+            }
             Problem::Empty => "a script needs at least one SQL statement or meta command",
             Problem::NotUtf8 { .. } => "convert the file first, for example: iconv -f latin1 -t utf8 FILE",
             Problem::Unclosed { what: "parenthesis" } => {

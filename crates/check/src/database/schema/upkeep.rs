@@ -139,7 +139,10 @@ fn dead_rows(node: &mut Node<'_>) -> Judged {
         );
         warn(&*relation, claim)
             .figure(dead, Unit::Count)
-            .at_most(json::number(row, "threshold").unwrap_or(0.0) * f64::from(DEAD_TIMES_MAX))
+            .at_most(
+                f64::from(DEAD_ROWS_MIN)
+                    .max(json::number(row, "threshold").unwrap_or(0.0) * f64::from(DEAD_TIMES_MAX)),
+            )
             .advice("vacuum it; if they stay, look for old transactions, prepared transactions and slots (state.*)")
             .run(format!("VACUUM (ANALYZE) {relation};"))
     };

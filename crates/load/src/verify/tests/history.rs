@@ -82,12 +82,23 @@ fn updates_and_inserts_of_runs_are_judged_by_their_history() {
         let spec = database(cluster, "written");
         let mut client = control::connect(&spec).unwrap();
         let dataset = ledger::find_dataset(&mut *client, YCSB).unwrap().unwrap();
-        ledger::create_writer(&mut client, &dataset, "{}").unwrap();
+        let run_no = ledger::create_writer(&mut client, &dataset, "{}").unwrap();
         for row in 0..10 {
             client.batch_execute(&set_field(&table, row, 1, Run::last(row))).unwrap();
         }
         client.batch_execute(&insert_row(&table, ROWS, Run::inserted())).unwrap();
         client.batch_execute(&insert_row(&table, ROWS + 1, Run::inserted())).unwrap();
+
+        // Without an end in the ledger, what the run has lost cannot be seen.
+        let report = check(&spec, false, Some(Run)).unwrap();
+        assert_eq!(report.verdict(), Verdict::CannotTell, "{}", report.text());
+        assert_eq!(
+            report.unfinished.as_deref(),
+            Some(
+                "run 1 has no end in the ledger (it was killed or is active), so its lost updates and inserts cannot be detected"
+            )
+        );
+        ledger::finish_writer(&mut *client, &dataset, run_no, &[99; 10]).unwrap();
 
         // Not a deep verification, but runs have written.
         let report = check(&spec, false, Some(Run)).unwrap();
