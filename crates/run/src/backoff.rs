@@ -68,7 +68,8 @@ mod tests {
         {
             assert!(is(code), "{code:?}");
         }
-        for code in [b"40001", b"40P01", b"23505", b"57014", b"42P01", b"55P03", b"25P02", b"XX000", b"53400"] {
+        for code in [b"40001", b"40P01", b"23505", b"57014", b"42P01", b"55P03", b"25P02", b"XX000", b"53400"]
+        {
             assert!(!is(code), "{code:?}");
         }
     }

@@ -26,6 +26,13 @@ fn question() -> String {
                 from pg_catalog.pg_policy p where p.polrelid = {relation}) t"
         )
     };
+    // How often the tree has these words with the number of the relation behind them.
+    let times = |words: &str| {
+        let words = format!("'{words}' || d.refobjid || ' '");
+        format!(
+            "(pg_catalog.length(t.tree) - pg_catalog.length(pg_catalog.replace(t.tree, {words}, ''))) / pg_catalog.length({words})"
+        )
+    };
     let named = "d.classid = t.class and d.objid = t.oid and d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass";
     format!(
         "with recursive reached (oid) as (
@@ -41,12 +48,14 @@ fn question() -> String {
            'bytes', (select json_agg(json_build_array(relation::text, bytes)) from (select relation, sum(pg_catalog.octet_length(tree)) bytes from trees
              where stored <= {STORED_BYTES_MAX} group by 1) b),
            'edges', (select json_agg(json_build_array(relation::text, child::text, times)) from (select t.relation, d.refobjid child,
-             sum((pg_catalog.length(t.tree) - pg_catalog.length(pg_catalog.replace(t.tree, ':relid ' || d.refobjid || ' ', '')))
-               / pg_catalog.length(':relid ' || d.refobjid || ' ')) times
+             sum({} - {}) times
              from trees t join (select distinct classid, objid, refclassid, refobjid from pg_catalog.pg_depend) d on {named}
              where d.refobjid <> t.relation and d.refobjid in (select oid from few) and t.stored <= {STORED_BYTES_MAX} group by 1, 2) e))::text",
         trees("r.oid"),
         trees("s.oid"),
+        times(":relid "),
+        // From PostgreSQL 16 on each relation also stands among the permissions of the view.
+        times("RTEPERMISSIONINFO :relid "),
     )
 }
 
