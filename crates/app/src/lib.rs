@@ -41,3 +41,4 @@ pub mod up;
 pub mod verify;
 pub mod watch;
 pub mod watching;
+pub mod wrap;

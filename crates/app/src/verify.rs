@@ -191,7 +191,7 @@ const SEVERAL: &str = "all";
 
 /// What the verification of one dataset or of several came to.
 fn outcome(recording: &Recording<'_>, reports: &[(&'static str, VerifyReport)]) -> Outcome {
-    // The worst answer is that of all: a difference, before what cannot be told.
+    // The worst answer is that of all: a difference comes before what is unknown.
     let verdicts = || reports.iter().map(|(_, report)| exit_of(report));
     let worst =
         [Exit::Difference, Exit::CannotTell].into_iter().find(|exit| verdicts().any(|one| one == *exit));

@@ -6,12 +6,13 @@
 //! Text from a server, a file or a name is never interpreted: characters that act on a terminal are shown by their number
 //! ([`record::escape`]), on both streams, whatever is printed.
 
-use crate::wrap::wrapped;
 use app::failure::Failure;
 use app::terminal::Terminal;
+use app::wrap::wrapped;
 use record::escape::visible;
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, IsTerminal, Write};
+use std::os::fd::AsFd;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -46,7 +47,7 @@ impl ColorChoice {
 const REDRAW_MIN: Duration = Duration::from_millis(200);
 
 /// Columns assumed when the terminal does not report its width.
-const COLUMNS_DEFAULT: u16 = 100;
+const COLUMNS_DEFAULT: usize = 100;
 
 /// What is on the last line of the terminal.
 #[derive(Debug, Default)]
@@ -110,7 +111,7 @@ impl Terminal for Console {
     fn data(&self, text: &str) {
         self.end_progress();
         let mut out = std::io::stdout().lock();
-        let text = of_width(&visible(text), stdout_columns());
+        let text = wrapped(&visible(text), width(std::io::stdout()));
         let newline = if text.ends_with('\n') { "" } else { "\n" };
         match write!(out, "{text}{newline}").and_then(|()| out.flush()) {
             Err(error) if error.kind() != ErrorKind::BrokenPipe => {
@@ -133,7 +134,7 @@ impl Terminal for Console {
     /// One message line on stderr; suppressed with `-q`.
     fn say(&self, text: &str) {
         if !self.quiet {
-            self.line(&of_width(&visible(text), self.live.then(columns)));
+            self.line(&wrapped(&visible(text), self.live.then(columns)));
         }
     }
 
@@ -193,24 +194,13 @@ impl Terminal for Console {
     }
 }
 
-/// The text for a terminal of this width; as it is where there is none.
-fn of_width(text: &str, columns: Option<usize>) -> String {
-    columns.map_or_else(|| text.to_string(), |columns| wrapped(text, columns))
-}
-
-/// Characters that fit on a line of standard output, if it is a terminal that reports its width.
-fn stdout_columns() -> Option<usize> {
-    let stdout = std::io::stdout();
-    let size = rustix::termios::tcgetwinsize(&stdout).ok().filter(|_| stdout.is_terminal())?;
-    (size.ws_col > 0).then_some(usize::from(size.ws_col))
+/// The width that a stream reports, if it is a terminal.
+fn width(stream: impl AsFd) -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(stream).ok()?;
+    Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
 /// Characters that fit on a line without wrapping.
 fn columns() -> usize {
-    let columns = rustix::termios::tcgetwinsize(std::io::stderr())
-        .ok()
-        .map(|size| size.ws_col)
-        .filter(|columns| *columns > 0)
-        .unwrap_or(COLUMNS_DEFAULT);
-    usize::from(columns).saturating_sub(1)
+    width(std::io::stderr()).unwrap_or(COLUMNS_DEFAULT).saturating_sub(1)
 }

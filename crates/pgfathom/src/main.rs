@@ -17,7 +17,6 @@ mod machines;
 mod signals;
 mod usage;
 mod verbs;
-mod wrap;
 
 use app::terminal::Terminal as _;
 use app::{context, failure};

@@ -234,12 +234,11 @@ fn bad_value(error: &clap::Error, command: &clap::Command) -> Failure {
 
 /// Whether a verb has a flag, by its short or long form.
 fn has_flag(verb: &clap::Command, flag: &str) -> bool {
-    let is_it = |argument: &clap::Arg| {
-        let short = argument.get_short().map(|short| format!("-{short}"));
-        let long = argument.get_long().map(|long| format!("--{long}"));
-        [short, long].into_iter().flatten().any(|form| form == flag)
-    };
-    verb.get_arguments().any(is_it)
+    let (name, is_long) =
+        flag.strip_prefix("--").map_or((flag.trim_start_matches('-'), false), |name| (name, true));
+    let short = |argument: &clap::Arg| argument.get_short().is_some_and(|short| name == short.to_string());
+    verb.get_arguments()
+        .any(|argument| if is_long { argument.get_long() == Some(name) } else { short(argument) })
 }
 
 fn unknown_argument(error: &clap::Error, verb: Option<&str>, command: &clap::Command) -> Failure {
@@ -269,11 +268,10 @@ fn unknown_argument(error: &clap::Error, verb: Option<&str>, command: &clap::Com
     let place = verb.map_or(String::new(), |verb| format!(" for {verb}"));
     let failure = Failure::usage(format!("unknown flag {word}{place}"));
     // What is proposed must be a flag of this verb.
-    let is_known = |hint: &&str| {
-        let flag = hint.split_whitespace().next().unwrap_or_default();
-        !flag.starts_with('-') || verb.is_none() || has_flag(command, flag)
-    };
-    if let Some(instead) = instead(word).filter(is_known) {
+    let flag =
+        |hint: &str| hint.split_whitespace().next().filter(|word| word.starts_with('-')).map(str::to_string);
+    let fits = |hint: &&str| verb.is_none() || flag(hint).is_none_or(|flag| has_flag(command, &flag));
+    if let Some(instead) = instead(word).filter(fits) {
         return failure.hint(instead);
     }
     match text_of(error, ContextKind::SuggestedArg) {

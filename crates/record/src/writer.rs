@@ -486,7 +486,7 @@ impl RunDir {
         inner.run.state = state;
         inner.run.ended_us = Some(now_us);
         inner.run.conclude();
-        // Whoever reads the directory later has nothing but the directory.
+        // A later reader has nothing but the directory.
         let lost = inner.lost.as_ref().map(|error| format!("{INCOMPLETE}: {error}"));
         inner.run.verdict.notes.extend(lost);
         self.write_run(&mut inner)?;
@@ -522,7 +522,7 @@ impl RunDir {
     }
 }
 
-/// What is said of a directory into which something could not be written.
+/// How a directory is called into which something could not be written.
 pub const INCOMPLETE: &str = "the run directory is incomplete";
 
 impl Drop for RunDir {

@@ -87,7 +87,7 @@ impl Share {
         }
     }
 
-    /// What it came to, for people. What is beyond the bounds and still kept is explained by chance, and what is within them may be too few to tell.
+    /// What it came to, for people. What is beyond the bounds and still kept is explained by chance, and what is within them may be too few to judge.
     pub fn word(&self) -> &'static str {
         let is_within = (self.percent_min..=self.percent_max).contains(&self.percent());
         match self.result {

@@ -5,8 +5,9 @@ const WIDTH_MIN: usize = 20;
 /// How much further a continued line is indented than the line itself.
 const CONTINUED: usize = 2;
 
-/// The text with no line longer than `width` characters, as far as words allow. What is to be copied stays whole: documents, and lines that are a command.
-pub fn wrapped(text: &str, width: usize) -> String {
+/// The text with no line longer than `width` characters, as far as words allow; as it is without a width. What is to be copied stays whole: documents, and lines that are a command.
+pub fn wrapped(text: &str, width: Option<usize>) -> String {
+    let Some(width) = width else { return text.to_string() };
     if width < WIDTH_MIN
         || text.starts_with(['{', '['])
         || text.lines().all(|line| line.chars().count() <= width)
@@ -57,13 +58,13 @@ mod tests {
     #[test]
     fn lines_are_broken_between_words_and_continued_under_their_text() {
         let text = "note   the sessions of a run that wait for a pool\n  run   short";
-        assert_eq!(wrapped(text, 100), text);
+        assert_eq!(wrapped(text, Some(100)), text);
         assert_eq!(
-            wrapped(text, 24),
+            wrapped(text, Some(24)),
             "note   the sessions of a\n  run that wait for a\n  pool\n  run   short"
         );
         for width in 20..60 {
-            let folded = wrapped(text, width);
+            let folded = wrapped(text, Some(width));
             assert!(folded.lines().all(|line| line.chars().count() <= width), "{width}: {folded}");
             assert_eq!(
                 folded.split_whitespace().collect::<Vec<_>>(),
@@ -79,11 +80,11 @@ mod tests {
             "    $ pgfathom load ycsb --rows 3k --restart",
             "{\"verb\": \"verify\", \"rows\": 3000, \"differences\": 0}",
         ] {
-            assert_eq!(wrapped(text, 20), text);
+            assert_eq!(wrapped(text, Some(20)), text);
         }
         // A word that does not fit is not cut.
         assert_eq!(
-            wrapped("a /tmp/a/very/long/path/to/a/file b", 20),
+            wrapped("a /tmp/a/very/long/path/to/a/file b", Some(20)),
             "a\n  /tmp/a/very/long/path/to/a/file\n  b"
         );
     }
