@@ -93,7 +93,7 @@ fn a_document_whose_update_was_lost_is_named() {
 
 /// Whatever a killed client was about to do, and whatever it was told about a transaction.
 #[test]
-fn documents_are_exact_after_runs_that_were_killed_or_lost_connections() {
+fn documents_are_undamaged_after_runs_that_were_killed_or_lost_connections() {
     let lab = lab_with("select 1");
     assert_exit(&lab, 0, LOAD_DOCUMENTS);
     let is_idle = "select count(*)::text from pg_stat_activity where backend_type = 'client backend' and pid <> pg_backend_pid()";
@@ -112,10 +112,12 @@ fn documents_are_exact_after_runs_that_were_killed_or_lost_connections() {
         child.kill().expect("it is still there");
         child.wait().expect("it is gone");
         wait_for("the end of its sessions", || value(&lab, is_idle) == "0");
-        assert_exit(&lab, 0, "verify documents -q");
+        // What a killed run has lost cannot be seen, so the answer is not "exact".
+        let verified = assert_exit(&lab, 8, "verify documents -q");
+        assert!(verified.contains("none damaged"), "{verified}");
     }
     assert_runs(&lab, "run -b documents -c 2 -t 50 -o after");
-    assert_exit(&lab, 0, "verify documents -q");
+    assert_exit(&lab, 8, "verify documents -q");
     assert_eq!(value(&lab, "select count(*)::text from pgfathom.writer where finished"), "1");
 }
 
