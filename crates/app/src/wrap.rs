@@ -36,11 +36,11 @@ fn is_command(line: &str) -> bool {
 fn fold(out: &mut String, line: &str, width: usize) {
     let indent = line.chars().take_while(|c| *c == ' ').count();
     let continued = " ".repeat((indent + CONTINUED).min(width / 2));
-    let mut used = 0;
+    let (mut used, mut has_word) = (0, false);
     // Spaces between words are kept as they are: they separate the fields of a result.
     for piece in line.split_inclusive(' ') {
         let length = piece.trim_end().chars().count();
-        if used + length > width && used > continued.len() && length > 0 {
+        if used + length > width && has_word && length > 0 {
             out.truncate(out.trim_end_matches(' ').len());
             out.push('\n');
             out.push_str(&continued);
@@ -48,6 +48,7 @@ fn fold(out: &mut String, line: &str, width: usize) {
         }
         out.push_str(piece);
         used += piece.chars().count();
+        has_word |= length > 0;
     }
 }
 

@@ -105,7 +105,7 @@ fn reason(planned: &plan::Planned<'_>, walked: Option<&Thing<'_>>, for_each: Opt
     let expected = plan::number(scan, "rows_planned");
     let read = for_each.map_or(0.0, |each| each * planned.statement.rows.unwrap_or(0.0));
     // The plan is for any values: where executions read far more rows than it sorts, they have another one.
-    let words = if read >= expected * FAR_MORE && !condition.is_empty() {
+    let words = if read >= expected * FAR_MORE && !condition.is_empty() && computed.is_empty() {
         format!(
             "it reads {} rows of {relation} by an index for each execution, where a plan for any values expects {} that fit {}: for the values that are given \
              they are many more, or the server walks an index in the order of {} and throws away what does not fit",
