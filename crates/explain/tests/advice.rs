@@ -266,12 +266,11 @@ fn a_leader_is_no_trouble_and_a_lock_that_was_forgotten_is() {
         let locks = findings.findings.into_iter().filter(|finding| finding.rule.starts_with("LCK-"));
         locks.map(|finding| (finding.severity, finding.rule)).max()
     };
-    let note = Some((Severity::Note, "LCK-03".to_string()));
-    assert_eq!(worst(waiting_for_a_leader(2, 1, "idle")), note);
-    assert_eq!(worst(electing(2, "select pg_advisory_lock(99)", 0)), note);
-    // A crowd that does nothing else, and one whose application is at work besides.
-    assert_eq!(worst(electing(20, "select pg_advisory_lock(99)", 1)), note);
     let low = Some((Severity::Low, "LCK-03".to_string()));
+    assert_eq!(worst(waiting_for_a_leader(2, 1, "idle")), low);
+    assert_eq!(worst(electing(2, "select pg_advisory_lock(99)", 0)), low);
+    // A crowd that does nothing else, and one whose application is at work besides.
+    assert_eq!(worst(electing(20, "select pg_advisory_lock(99)", 1)), low);
     assert_eq!(worst(electing(20, "select pg_advisory_lock(99)", 9)), low);
     // Sessions that came to wait while it was watched, a crowd, and a holder that forgot its transaction.
     for scene in [

@@ -165,10 +165,11 @@ fn by_design(case: &Case, time: &NodeTime, standing: &Standing) -> Claim {
     let Standing { holder, waiting, sessions, is_certain, application } = standing;
     let who = if application.is_empty() { String::new() } else { format!(" of {application}") };
     Claim::new(
-        if *is_certain { Severity::Note } else { Severity::Low },
+        Severity::Low,
         Level::DiscriminatingCounter,
         format!(
-            "{}: {}{who} waited for an advisory lock of session {holder} all the time, as instances of a service do that elect a leader",
+            "{}: {}{who} waited all the time for an advisory lock that session {holder} holds: it forgot to release it, or the instances of a service elect \
+             their leader so",
             time.node,
             units::counted(*waiting, "session")
         ),
@@ -187,9 +188,9 @@ fn by_design(case: &Case, time: &NodeTime, standing: &Standing) -> Claim {
         claim.because("other sessions of the same application are at work, or it is not known whether they are")
     })
     .not("work that queues for the lock: then it would change hands")
-    .lacking("the purpose: a lock that an application forgot to release looks the same; then its holder must be ended")
+    .lacking("the purpose: a lock that was forgotten and one that elects a leader look the same")
     .remedy(
-        "if it is an election, nothing; a session that waits within a statement keeps a snapshot, so for days vacuum cannot remove rows: repeat \
+        "if it was forgotten, end its holder, and release it in every path (pg_advisory_xact_lock ends with its transaction); if it is an election, nothing; a session that waits within a statement keeps a snapshot, so for days vacuum cannot remove rows: repeat \
          pg_try_advisory_lock with a pause instead. To find the holder:",
         &[QUEUES[0].command, "SELECT pg_try_advisory_lock(1); -- the key of the election; false: another instance has it"],
     )

@@ -277,7 +277,11 @@ pub(super) fn more_than_planned(case: &Case) -> Answer {
         }
         // With LIMIT it is a walk of an index until enough rows fit (PLAN-27).
         let sorts = planned.nodes.iter().any(|node| node.lines.word("kind").ends_with("Sort"));
-        if !does_more(&planned) || super::is_limited(&planned) && !sorts || is_other {
+        let function = called_for_rows(case, &planned);
+        // With a function that reads a block or more for each row, the planner's cost of a call does not matter.
+        let is_called = function.is_some_and(|(_, rows)| rows >= BLOCKS_MIN && blocks >= rows);
+        let is_more = does_more(&planned) || is_called;
+        if !is_more || super::is_limited(&planned) && !sorts || is_other {
             continue;
         }
         if blocks <= fetched(case, &planned) * BLOCKS_PER_FETCH {
@@ -287,18 +291,16 @@ pub(super) fn more_than_planned(case: &Case) -> Answer {
         if versions::is_updated_again(case, planned.time, planned.statement) {
             continue;
         }
-        let function = called_for_rows(case, &planned);
         let is_loop = repeats(&planned);
         let large = large_values(case, &planned);
-        let why = match is_loop && has_unknown_range(&planned) {
-            _ if let Some((name, rows)) = function => {
+        let why = match function {
+            Some((name, rows)) => {
                 format!(
                     "function {name}() is called for each of {} rows, and reads tables each time",
                     units::count(rows)
                 )
             }
-            true => format!("{}: {UNKNOWN_RANGES}", why_more(&planned, is_loop, large.as_ref())),
-            false => why_more(&planned, is_loop, large.as_ref()),
+            None => why_beyond(&planned, is_loop, large.as_ref()),
         };
         let text = format!(
             "a statement that takes {} of the session time touches {} blocks per execution, and its plan costs only {}: {why}",
@@ -324,6 +326,15 @@ pub(super) fn more_than_planned(case: &Case) -> Answer {
         });
     }
     Answer::of(claims, || "blocks of executions, against the costs of their plans".to_string())
+}
+
+/// Why executions do more than their plan expects, where no function does it.
+fn why_beyond(planned: &Planned<'_>, is_loop: bool, large: Option<&(&str, f64)>) -> String {
+    let why = why_more(planned, is_loop, large);
+    match is_loop && has_unknown_range(planned) {
+        true => format!("{why}: {UNKNOWN_RANGES}"),
+        false => why,
+    }
 }
 
 /// What to do about a loop that runs too often.

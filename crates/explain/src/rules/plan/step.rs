@@ -344,7 +344,7 @@ pub(super) fn costliest_steps(case: &Case) -> Answer {
                     || unserved::is_found(case, planned)
                     || costliest(planned).is_some_and(|step| words(planned, &step).is_some())
             });
-            if !is_known {
+            if !is_known && !is_blocked(statement) {
                 claims.push(of_largest(case, time, statement));
             }
         }
@@ -352,6 +352,14 @@ pub(super) fn costliest_steps(case: &Case) -> Answer {
     Answer::of(claims, || "the costliest steps of the plans of statements that take the time".to_string())
 }
 
+/// Whether the sessions of a statement mostly wait for locks: what it costs is no matter of its plan.
+fn is_blocked(statement: &StatementTime) -> bool {
+    let locks = statement.events.iter().filter(|(event, _)| event.starts_with("Lock:"));
+    locks.map(|(_, share)| share).sum::<f64>() >= BLOCKED_SHARE_MIN
+}
+
+/// The share of its samples in waits for locks.
+const BLOCKED_SHARE_MIN: f64 = 0.5;
 /// The share of the session time of a statement that is named although nothing is known of its plan.
 const LARGEST_SHARE_MIN: f64 = 0.5;
 /// Milliseconds of it.
