@@ -16,28 +16,20 @@ const LATER_VERBS: &[(&str, &str)] = &[
 ];
 
 /// Flags of psql, pgbench and other tools, and what to type here.
-const HABITS: &[(&str, &str)] = &[
-    ("-W", "a password is never an argument: use ~/.pgpass, PGPASSFILE or PGPASSWORD"),
-    ("--password", "a password is never an argument: use ~/.pgpass, PGPASSFILE or PGPASSWORD"),
-    ("-S", "-b select-only"),
-    ("--select-only", "-b select-only"),
-    ("-N", "-b simple-update"),
-    ("--skip-some-updates", "-b simple-update"),
-    ("--duration", "-T 60 or --time 60, in seconds, or as 10m"),
-    ("--clients", "-c 8 or --client 8"),
-    ("--connections", "-c 8 or --client 8"),
-    ("--sessions", "-c 8 or --client 8"),
-    ("--threads", "-j 2 or --jobs 2"),
-    ("--workers", "-j 2 or --jobs 2"),
-    ("--url", "the target is the last argument: pgfathom run -b NAME postgresql://host/dbname"),
-    ("--uri", "the target is the last argument: pgfathom run -b NAME postgresql://host/dbname"),
-    ("--dsn", "the target is the last argument: pgfathom run -b NAME postgresql://host/dbname"),
-    ("--database", "-d DBNAME or --dbname DBNAME"),
-    ("--user", "-U NAME or --username NAME"),
-    ("--json", "--format json"),
-    ("--output", "-o DIR names the run directory, --format text|json what is printed"),
-    ("--no-color", "--color never"),
-    ("--scale", "load takes -s or, by what is loaded, --rows or --size; run takes -s for pgbench's tables"),
+const HABITS: &[(&[&str], &str)] = &[
+    (&["-W", "--password"], "a password is never an argument: use ~/.pgpass, PGPASSFILE or PGPASSWORD"),
+    (&["-S", "--select-only"], "-b select-only"),
+    (&["-N", "--skip-some-updates"], "-b simple-update"),
+    (&["--duration"], "-T 60 or --time 60, in seconds, or as 10m"),
+    (&["--clients", "--connections", "--sessions"], "-c 8 or --client 8"),
+    (&["--threads", "--workers"], "-j 2 or --jobs 2"),
+    (&["--url", "--uri", "--dsn"], "the target is the last argument: run -b NAME postgresql://host/db"),
+    (&["--database"], "-d DBNAME or --dbname DBNAME"),
+    (&["--user"], "-U NAME or --username NAME"),
+    (&["--json"], "--format json"),
+    (&["--output"], "-o DIR names the run directory, --format text|json what is printed"),
+    (&["--no-color"], "--color never"),
+    (&["--scale"], "load takes -s, --rows or --size; run takes -s for pgbench's tables"),
 ];
 
 /// Flags of pgbench without an equivalent, in the order of `pgbench --help`, and what to use here.
@@ -97,9 +89,8 @@ const OF_PGBENCH: &[(&[&str], &str)] = &[
 
 /// What to type instead of an unknown flag.
 fn instead(flag: &str) -> Option<&'static str> {
-    let habit = HABITS.iter().find(|(habit, _)| *habit == flag).map(|(_, instead)| *instead);
-    let mut of_pgbench = INSTEAD_OF_PGBENCH_INIT.iter().chain(OF_PGBENCH);
-    habit.or_else(|| of_pgbench.find(|(flags, _)| flags.contains(&flag)).map(|(_, instead)| *instead))
+    let mut all = HABITS.iter().chain(INSTEAD_OF_PGBENCH_INIT).chain(OF_PGBENCH);
+    all.find(|(flags, _)| flags.contains(&flag)).map(|(_, instead)| *instead)
 }
 
 /// What parsing the arguments ended with, when it did not end with a verb to run.
