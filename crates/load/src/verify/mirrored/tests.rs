@@ -233,7 +233,10 @@ fn writes_under_way_are_no_divergence() {
         }
         for _ in 0..3 {
             let report = check(&cluster, true, within(60));
-            assert_eq!(report.verdict(), Verdict::Exact, "{}", report.text());
+            // The run is on, so what it loses cannot be known; nothing differs.
+            assert_eq!(report.verdict(), Verdict::CannotTell, "{}", report.text());
+            let open = (report.differences_total(), report.values_unjudged, report.problems.len());
+            assert_eq!(open, (0, 0, 0), "{}", report.text());
         }
     });
 }
