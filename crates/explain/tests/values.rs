@@ -234,3 +234,32 @@ fn a_consumer_that_takes_nothing_is_not_slow() {
     let (claim, _) = judged(|second| 7e9 + second as f64);
     assert!(claim.contains("reads slower than changes are made"), "{claim}");
 }
+
+#[test]
+fn a_function_that_reads_a_block_for_each_row_is_named() {
+    let called = |blocks: u64| {
+        let mut scene = Scene::healthy();
+        let text = "select book, count(*) from position where amount > $1 * fx_rate($2) group by book";
+        let figures = json!({"calls": 10, "rows": 90, "shared_hit": 10 * blocks});
+        statement(&mut scene, text, figures, json!({"cost_total": 41_000.0}));
+        node(&mut scene, 1, 0, "Aggregate", json!({"condition": "book"}));
+        let whole = json!({"relation": "public.position", "rows_planned": 50_000.0, "table_rows": 150_000.0,
+            "filter": "(position.amount > ($1 * fx_rate($2)))", "cost_total": 40_500.0});
+        node(&mut scene, 2, 1, "Seq Scan", whole);
+        scene.fact(
+            json!({"node": "n1"}),
+            record::watched::FUNCTION_TEXT,
+            "fx_rate",
+            "select rate from fx where cur = $1",
+        );
+        scene.explain()
+    };
+    let found = called(302_617);
+    assert!(
+        of(&found, "PLAN-24").claim.contains("function fx_rate() is called for each of"),
+        "{:#?}",
+        rules(&found)
+    );
+    // It reads its own table alone.
+    assert!(is_silent(&called(2_400), "PLAN-24"));
+}

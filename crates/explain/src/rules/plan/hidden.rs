@@ -262,13 +262,7 @@ pub(super) fn more_than_planned(case: &Case) -> Answer {
         else {
             continue;
         };
-        // A view that is computed as a whole before a condition is applied is PLAN-32.
-        let is_late = planned.filter_of("Subquery Scan").is_some();
-        // What writing costs, no plan shows.
-        let is_insert =
-            statement::parse(&planned.statement.text).is_ok_and(|parsed| parsed.verb == Verb::Insert);
-        let is_other =
-            is_late || is_insert || planned.is_of_one_constant() || super::is_explained(case, &planned);
+        let is_other = is_of_others(case, &planned);
         if let Some(again) =
             searched_again(case, &planned).filter(|_| !is_other && !super::is_limited(&planned))
         {
@@ -326,6 +320,15 @@ pub(super) fn more_than_planned(case: &Case) -> Answer {
         });
     }
     Answer::of(claims, || "blocks of executions, against the costs of their plans".to_string())
+}
+
+/// Whether another rule explains what executions do beyond their plan.
+fn is_of_others(case: &Case, planned: &Planned<'_>) -> bool {
+    // A view that is computed as a whole before a condition is applied is PLAN-32.
+    let is_late = planned.filter_of("Subquery Scan").is_some();
+    // What writing costs, no plan shows.
+    let is_insert = statement::parse(&planned.statement.text).is_ok_and(|parsed| parsed.verb == Verb::Insert);
+    is_late || is_insert || planned.is_of_one_constant() || super::is_explained(case, planned)
 }
 
 /// Why executions do more than their plan expects, where no function does it.
