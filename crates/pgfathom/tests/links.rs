@@ -168,7 +168,7 @@ fn every_workload_runs_over_every_link() {
     }
     // Nothing was written that should not have been, or twice.
     let unix = &links[0].1;
-    expect(&lab, 0, "verify --deep -o verified", unix);
+    expect(&lab, 0, "verify ycsb --deep -o verified", unix);
     let balances =
         "select (select sum(abalance) from pgbench_accounts) = (select sum(delta) from pgbench_history)";
     assert_eq!(lab.server.value(balances).expect("an answer").as_deref(), Some("t"));
@@ -213,5 +213,5 @@ fn a_restart_under_tls_is_an_outage_and_not_the_end() {
             assert!(outages.iter().any(|outage| outage.duration_us.is_some()), "{call}: {outages:?}");
         }
     }
-    expect(&lab, 0, "verify --deep -o verified", &links[0].1);
+    expect(&lab, 0, "verify ycsb --deep -o verified", &links[0].1);
 }
