@@ -14,7 +14,6 @@ use crate::connection::{self, Connection};
 use crate::query::{AsQuery, Query};
 use crate::recent::Recent;
 use crate::row::{Row, SimpleQueryMessage};
-use crate::sent;
 use crate::transaction::{Transaction, TransactionBuilder};
 
 /// A session. Dropping it ends it as the protocol wants it.
@@ -68,7 +67,7 @@ impl Client {
         Ok(Client { connection: Connection::new(runtime, connection), client })
     }
 
-    /// Opens a session without TLS and without any limit: for servers of one's own, in tests. The words are libpq's; the host is a folder of sockets or an
+    /// Opens a session without TLS and without any limit: for servers of one's own, in tests. It stands for another program: its texts are not kept. The words are libpq's; the host is a folder of sockets or an
     /// address.
     pub fn connect(words: &str) -> Result<Client, Error> {
         let mut config: Config = words.parse()?;
@@ -96,7 +95,11 @@ impl Client {
                 })
             }
         };
-        opened.map_err(|error| match error {
+        let unnoted = |mut client: Client| {
+            client.connection.is_noted = false;
+            client
+        };
+        opened.map(unnoted).map_err(|error| match error {
             // The library offers no other way to make an error.
             OpenError::Io(error) => late(error),
             OpenError::Startup(error) => error,
@@ -121,7 +124,7 @@ impl Client {
 
     /// Runs a query whose rows are read one by one.
     pub fn query_raw(&mut self, query: &str, params: &[&(dyn ToSql + Sync)]) -> Result<RowIter<'_>, Error> {
-        sent::note(query);
+        self.connection.note(query);
         let rows = if params.is_empty() {
             self.connection
                 .block_on(self.client.query_typed_raw(query, std::iter::empty::<(&str, Type)>()))?
@@ -311,7 +314,7 @@ macro_rules! calls {
                 fn $call_as(&mut self, query: Query<'_>, params: Params<'_>) -> Result<$output, Error> {
                     let $this = self;
                     if let Query::Text(text) = query {
-                        sent::note(text);
+                        $this.connection.note(text);
                     }
                     match query {
                         // There are no types to ask the server for, so it is one round trip and not two: a verb asks some dozens of such
@@ -330,8 +333,8 @@ macro_rules! calls {
             $(
                 $(#[$text_about])*
                 pub fn $text_call(&mut self, query: &str) -> Result<$text_output, Error> {
-                    sent::note(query);
                     let $this = self;
+                    $this.connection.note(query);
                     $this.connection.block_on($inner.$text_call(query)).map(Readable::readable)
                 }
             )*

@@ -32,9 +32,18 @@ pub(crate) struct Connection {
     /// Why the server ended the session, if this came together with a complete answer: the next request fails with it.
     ended: Option<Error>,
     pub(crate) recent: Recent,
+    /// Whether the texts that it sends are kept ([`crate::sent_since`]): those of tests stand for other programs.
+    pub(crate) is_noted: bool,
 }
 
 impl Connection {
+    /// Keeps a text that is sent.
+    pub(crate) fn note(&self, text: &str) {
+        if self.is_noted {
+            crate::sent::note(text);
+        }
+    }
+
     pub(crate) fn new<S, T>(runtime: Runtime, mut connection: tokio_postgres::Connection<S, T>) -> Connection
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -45,6 +54,7 @@ impl Connection {
             messages: Box::new(move |cx| connection.poll_message(cx)),
             ended: None,
             recent: Recent::default(),
+            is_noted: true,
         }
     }
 

@@ -22,7 +22,8 @@ pub(super) const RULES: &[Rule] = &[
         title: "searches read the pending list of a GIN index",
         needs: NEEDS,
         limits: "10 % of the session time in a statement on a table that is written, with a GIN index with fastupdate on the column of its condition, which is \
-            left aside; or used with a gin_pending_list_limit above 4 MB and four blocks for each row expected (ours)",
+            left aside though it has the operator; or used with a gin_pending_list_limit above 4 MB, and four blocks for each row expected or a planner's cost of \
+            the index of 500 and 1 for each row (ours)",
         judge: pending_list,
         links: &["https://www.postgresql.org/docs/current/gin.html#GIN-FAST-UPDATE"],
     },
@@ -60,6 +61,11 @@ pub(super) const RULES: &[Rule] = &[
 const SHARE_MIN: f64 = 0.1;
 /// The same where it is not certain how much of it the cause takes.
 const SHARE_UNSURE_MIN: f64 = 0.2;
+/// Operators of the operator classes for GIN that come with the server, and of pg_trgm.
+const OF_GIN: [&str; 11] =
+    [" @> ", " <@ ", " && ", " @@ ", " @? ", " ? ", " ?| ", " ?& ", " ~", " % ", "%> "];
+/// The cost of a search in a GIN index from which on a list explains it, if that is more than 1 for each row.
+const LIST_COST_MIN: f64 = 500.0;
 /// The default of gin_pending_list_limit.
 const PENDING_BYTES: f64 = 4.0 * 1024.0 * 1024.0;
 /// Blocks of an execution.
@@ -160,6 +166,12 @@ impl Odd<'_> {
         self.node.lines.last("rows_planned").unwrap_or(0.0)
     }
 
+    /// Whether an index of the column can serve the condition of a scan beside it.
+    fn is_served(&self) -> bool {
+        let filter = self.node.lines.word("filter");
+        TAKES_OUT.iter().all(|operator| !filter.contains(&format!("{}{operator}", self.column)))
+    }
+
     /// Whether a scan beside the index is for few rows.
     fn keeps_few(&self) -> bool {
         self.node.lines.last("table_rows").is_some_and(|rows| self.expected() <= rows * 0.1)
@@ -183,8 +195,13 @@ fn pending<'a>(case: &'a Case, planned: Planned<'a>) -> Option<(Odd<'a>, f64)> {
     let writes = table(case, &odd.planned, odd.relation).map_or(0.0, |table| {
         ["rows_inserted", "rows_updated"].iter().filter_map(|field| table.lines.rate(field)).sum()
     });
-    let is_read = limit > PENDING_BYTES && odd.blocks() >= odd.expected().max(1.0) * BLOCKS_PER_ROW_MIN;
-    let fits = if odd.is_used { is_read } else { odd.keeps_few() };
+    // The planner counts the pages of the list as cost of the index alone (`gincostestimate` in selfuncs.c).
+    let of_list = odd.node.lines.last("cost_total").unwrap_or(0.0);
+    let is_dear =
+        odd.node.lines.word("kind") == "Bitmap Index Scan" && of_list >= odd.expected().max(LIST_COST_MIN);
+    let is_wide = odd.blocks() >= odd.expected().max(1.0) * BLOCKS_PER_ROW_MIN;
+    let is_read = limit > PENDING_BYTES && (is_wide || is_dear);
+    let fits = if odd.is_used { is_read } else { odd.keeps_few() && odd.is_served() };
     (fits && writes > 0.0 && odd.blocks() >= BLOCKS_MIN).then_some((odd, limit))
 }
 

@@ -436,7 +436,8 @@ fn commands(known: Option<&Known>) -> Vec<&'static str> {
         true => vec![
             "SELECT coalesce(r.rolname, '(all roles)') AS role, coalesce(d.datname, '(all databases)') AS database, s.setconfig FROM pg_db_role_setting s \
              LEFT JOIN pg_roles r ON r.oid = s.setrole LEFT JOIN pg_database d ON d.oid = s.setdatabase;",
-            "SELECT name, setting, unit, source FROM pg_settings WHERE name ~ 'timeout|temp_file_limit|read_only|search_path' AND source <> 'default';",
+            "SELECT name, setting, unit, source FROM pg_settings WHERE name ~ 'timeout|temp_file_limit|read_only|search_path|max_locks|max_connections' \
+             AND (source <> 'default' OR name ~ '^max_');",
         ],
         false => vec![
             "SELECT pg_current_logfile(); -- the log has the statement of each error, with log_min_error_statement = error (the default)",
