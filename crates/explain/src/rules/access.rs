@@ -61,9 +61,8 @@ pub(super) const RULES: &[Rule] = &[
 const SHARE_MIN: f64 = 0.1;
 /// The same where it is not certain how much of it the cause takes.
 const SHARE_UNSURE_MIN: f64 = 0.2;
-/// Operators of the operator classes for GIN that come with the server, and of pg_trgm.
-const OF_GIN: [&str; 11] =
-    [" @> ", " <@ ", " && ", " @@ ", " @? ", " ? ", " ?| ", " ?& ", " ~", " % ", "%> "];
+/// Operators that take a value out of a document: no index of the document serves a comparison of that value.
+const TAKES_OUT: [&str; 2] = [" ->", " #>"];
 /// The cost of a search in a GIN index from which on a list explains it, if that is more than 1 for each row.
 const LIST_COST_MIN: f64 = 500.0;
 /// The default of gin_pending_list_limit.
