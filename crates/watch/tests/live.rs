@@ -490,8 +490,8 @@ fn extensions_that_profile_waits_and_cpu_are_used_when_they_are_there() {
                  create table profile (pid int, event_type text, event text, queryid bigint, count bigint);
                  insert into profile values (1, 'LWLock', 'WALWrite', 7, 100), (2, 'LWLock', 'WALWrite', 7, 50), (3, null, null, 7, 10), (4, 'Activity', 'WalWriterMain', 0, 999);
                  create view pg_wait_sampling_profile as select * from profile;
-                 create function pg_stat_kcache() returns table (queryid bigint, dbid oid, exec_user_time float8, exec_system_time float8) language sql
-                   as $$ select queryid, dbid, calls * 0.5, calls * 0.25 from public.pg_stat_statements where query like 'select%kcache_probe%' $$;
+                 create function pg_stat_kcache() returns table (queryid bigint, userid oid, dbid oid, exec_user_time float8, exec_system_time float8) language sql
+                   as $$ select queryid, userid, dbid, calls * 0.5, calls * 0.25 from public.pg_stat_statements where query like 'select%kcache_probe%' $$;
                  alter extension pg_stat_statements add view pg_wait_sampling_profile;
                  alter extension pg_stat_statements add function pg_stat_kcache()",
             )
