@@ -93,7 +93,7 @@ fn a_missing_index_is_seen_in_the_plan_and_tried_where_hypopg_is() {
         assert!(scan.column_types.contains("customer integer"), "{scan:?}");
         let tried = trials(&watch);
         let index = tried.iter().find(|trial| trial.kind == "index").expect("an index");
-        assert_eq!(index.change, "CREATE INDEX CONCURRENTLY ON \"Shop\".orders (\"customer\", \"at\");");
+        assert_eq!(index.change, "CREATE INDEX CONCURRENTLY ON \"Shop\".orders (\"customer\");");
         if has_hypopg {
             let (before, after) = (index.cost_before.unwrap(), index.cost_after.unwrap());
             assert!(index.used == Some(true) && after < before / 5.0 && index.bytes.is_some(), "{index:?}");
