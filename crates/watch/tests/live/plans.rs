@@ -118,7 +118,7 @@ fn a_missing_index_is_seen_in_the_plan_and_tried_where_hypopg_is() {
         end(&mut watch);
         let changes = watch.seen.events.iter().filter(|event| event.kind == event::PLAN_CHANGED).count();
         assert_eq!(changes, 1, "{:#?}", watch.seen.events);
-        assert!(nodes(&watch).iter().any(|node| node.index == "orders_customer_at_idx"));
+        assert!(nodes(&watch).iter().any(|node| node.index == "orders_customer_idx"));
         let file = watch.seen.files.last().expect("a file");
         assert!(file.0.starts_with("plans/") && !String::from_utf8_lossy(&file.1).contains("2000-01-01"));
     });
