@@ -102,7 +102,7 @@ fn a_holder_of_another_application_is_no_leader_of_those_that_wait() {
             .map(|finding| finding.severity)
             .max()
     };
-    assert_eq!(worst("orders"), Some(Severity::Note));
-    assert_eq!(worst("orders-2"), Some(Severity::Note));
+    assert_eq!(worst("orders"), Some(Severity::Low));
+    assert_eq!(worst("orders-2"), Some(Severity::Low));
     assert!(worst("export-job") >= Some(Severity::Medium));
 }

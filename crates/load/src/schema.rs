@@ -111,12 +111,7 @@ fn replace(
     let at = |node: usize| move |error: LoadError| error.at(&named_nodes_ref[node].name);
     let find = |(node, transaction)| find(transaction, content.name()).map_err(at(node));
     let mut found = transactions.iter_mut().enumerate().map(find).collect::<Result<Vec<_>, _>>()?;
-    for (node, transaction) in transactions.iter_mut().enumerate() {
-        // A complete dataset is left as it is.
-        if let Some((dataset, _)) = found[node].as_ref().filter(|(it, _)| options.restart || !it.loaded) {
-            refuse_beside_run(transaction, dataset).map_err(at(node))?;
-        }
-    }
+    refuse_beside_runs(&mut transactions, &found, options.restart, &named_nodes)?;
     if options.restart {
         for (node, transaction) in transactions.iter_mut().enumerate() {
             if let Some((dataset, _)) = found[node].take() {
@@ -167,6 +162,21 @@ fn replace(
     }
     let datasets = found.into_iter().flatten().map(|(dataset, _)| dataset).collect();
     Ok(Prepared { datasets, layout, created: first.is_none(), notes })
+}
+
+/// Refuses to change a dataset at any node beside a run: one that is loaded anew, or whose load goes on. A complete one is left as it is.
+fn refuse_beside_runs(
+    transactions: &mut [Transaction<'_>],
+    found: &[Option<(Dataset, Layout)>],
+    is_restart: bool,
+    nodes: &[NamedNode],
+) -> Result<(), LoadError> {
+    for ((transaction, found), node) in transactions.iter_mut().zip(found).zip(nodes) {
+        if let Some((dataset, _)) = found.as_ref().filter(|(dataset, _)| is_restart || !dataset.loaded) {
+            refuse_beside_run(transaction, dataset).map_err(|error| error.at(&node.name))?;
+        }
+    }
+    Ok(())
 }
 
 /// Refuses streams that enter at all nodes where these do not have what a stream needs.

@@ -80,7 +80,7 @@ const FUNCTION_LINES_MAX: usize = 70;
 const LINE_CHARS_MAX: usize = 160;
 const WIDE_LINES: usize = 25;
 /// The command only turns flags into plans; what a verb does is in `app`, for callers without a command line.
-const COMMAND_LINES_MAX: usize = 4_020;
+const COMMAND_LINES_MAX: usize = 4_000;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace is there")

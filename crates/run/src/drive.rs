@@ -399,6 +399,11 @@ pub(crate) fn process_cpu() -> Nanos {
     time.tv_sec as u64 * NANOS_PER_SECOND + time.tv_nsec as u64
 }
 
+/// What carried the messages: connections with TLS leave the ring nothing to carry.
+fn poller_of(traffic: &Traffic, chosen: Poller) -> Poller {
+    if traffic.receives > 0 && !traffic.by_ring { Poller::Epoll } else { chosen }
+}
+
 fn account(
     collected: Collected,
     results: Vec<Worked>,
@@ -456,10 +461,7 @@ fn account(
             (account.worker_cpu_share_max, account.worker_wait_share_max) = (busy, waited);
         }
     }
-    // Connections with TLS leave the ring nothing to carry.
-    if account.traffic.receives > 0 && !account.traffic.by_ring {
-        account.poller = Poller::Epoll;
-    }
+    account.poller = poller_of(&account.traffic, poller);
     let started = account.posted.measured.started + account.posted.warmup.started;
     let ended = [&account.posted.measured, &account.posted.warmup]
         .map(|interval| interval.transactions() + interval.failed())

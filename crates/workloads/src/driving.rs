@@ -16,6 +16,7 @@ use crate::{chbench, documents, tpcb, tpcc, ycsb};
 
 mod flags;
 mod keyed;
+pub mod pgbench_flags;
 mod refusal;
 mod writer;
 
@@ -61,9 +62,6 @@ pub const SCRIPTS_RUN_ON: &str = tpcb::run::FILLED_BY;
 
 /// What to type where these tables are missing.
 pub const FILL_SCRIPTS: &str = tpcb::run::FILL_SCRIPTS;
-
-/// What to type instead of the flags of pgbench that make these tables, in the order of `pgbench --help`.
-pub const INSTEAD_OF_PGBENCH_INIT: &[(&[&str], &str)] = tpcb::run::INSTEAD_OF_INIT;
 
 /// A built-in workload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

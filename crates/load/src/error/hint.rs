@@ -15,9 +15,7 @@ impl LoadError {
             LoadError::Connect(_) if self.is_no_room() => return sqlstate_hint(self.sqlstate()?),
             LoadError::Connect(error) => return error.hint(),
             LoadError::ServerLost { .. } => continued("start the server (its log has the reason)"),
-            LoadError::NodeAway { .. } => {
-                continued("start the node that the error names (its log has the reason)")
-            }
+            LoadError::NodeAway { .. } => continued("start the node that the error names (its log has the reason)"),
             _ if self.is_connection_lost() => continued("read the server's log"),
             LoadError::Lost { .. } | LoadError::Sql { .. } | LoadError::Stream { .. } => {
                 return self.hint_of_server();
