@@ -83,7 +83,7 @@ pub(super) fn requested(case: &Case) -> Answer {
     Answer::of(claims, || "timed and forced checkpoints".to_string())
 }
 
-/// By what they cost: pages that are written whole after each checkpoint, and sessions that wait for the WAL or for disks meanwhile.
+/// By what they cost: pages that are written whole after each checkpoint, and sessions that wait for the WAL or for disks at that time.
 fn forced_severity(case: &Case, node: &str, count: f64, seconds: f64) -> Severity {
     let Some(server) = case.one("server", node) else { return Severity::Low };
     let images =
