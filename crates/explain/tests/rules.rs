@@ -1,9 +1,9 @@
 //! Every rule three times: it fires on its condition, it is silent on a healthy cluster, and it says what is missing when it cannot look.
 
-use crate::{fire, scene};
+use crate::{fire, pasted, scene};
 use explain::rule::{self, Need};
 use explain::rules;
-use record::finding::{CheckState, Findings, Level};
+use record::finding::{CheckState, Finding, Findings, Level};
 use scene::Scene;
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -31,9 +31,20 @@ fn a_healthy_cluster_has_no_findings_and_every_rule_has_looked() {
     assert_eq!(findings.checked.len(), rules::all().count());
 }
 
+/// What is wrong in any of these cases. These are the longest tests of all, so they take the CPUs that there are.
+fn wrong_in_any<T: Sync>(cases: &[T], wrong: impl Fn(&T) -> Vec<String> + Sync) -> Vec<String> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        let of = |first: usize| cases.iter().skip(first).step_by(threads).flat_map(&wrong);
+        let parts: Vec<_> =
+            (0..threads).map(|first| scope.spawn(move || of(first).collect::<Vec<_>>())).collect();
+        parts.into_iter().flat_map(|part| part.join().expect("its cases do not panic")).collect()
+    })
+}
+
 #[test]
 fn what_only_looks_like_a_condition_is_no_finding() {
-    for (id, change) in fire::HARMLESS
+    let cases: Vec<&(&str, fire::Change)> = fire::HARMLESS
         .iter()
         .chain(fire::HARMLESS_PLANS)
         .chain(fire::HARMLESS_FORMS)
@@ -57,16 +68,15 @@ fn what_only_looks_like_a_condition_is_no_finding() {
         .chain(fire::outside::HARMLESS)
         .chain(fire::unserved::HARMLESS)
         .chain(fire::first::HARMLESS)
-    {
+        .collect();
+    let problems = wrong_in_any(&cases, |(id, change)| {
         let mut scene = Scene::healthy();
         change(&mut scene);
-        let findings = scene.explain();
-        assert!(
-            findings.findings.iter().all(|finding| finding.rule != *id),
-            "{id}: {:#?}",
-            findings.findings
-        );
-    }
+        let found = scene.explain().findings;
+        let is_its = |finding: &&Finding| finding.rule == *id;
+        found.iter().filter(is_its).map(|finding| format!("{id}: {finding:#?}")).collect()
+    });
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
 /// What is wrong with the finding of a rule whose condition is true.
@@ -96,20 +106,15 @@ fn wrong(&(id, level, change): &fire::Fires) -> Vec<String> {
     {
         problems.push(format!("{id} speaks badly: {}", finding.claim));
     }
+    let its = findings.findings.iter().filter(|finding| finding.rule == id);
+    problems.extend(its.flat_map(pasted::problems));
     problems
 }
 
 #[test]
 fn every_rule_fires_on_its_condition() {
-    // This is the longest test of all, so it takes the CPUs that there are.
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let cases: Vec<&fire::Fires> = fire::all().collect();
-    let problems: Vec<String> = std::thread::scope(|scope| {
-        let of = |first: usize| cases.iter().skip(first).step_by(threads).flat_map(|case| wrong(case));
-        let parts: Vec<_> =
-            (0..threads).map(|first| scope.spawn(move || of(first).collect::<Vec<_>>())).collect();
-        parts.into_iter().flat_map(|part| part.join().expect("its cases do not panic")).collect()
-    });
+    let problems = wrong_in_any(&cases, |case| wrong(case));
     assert!(problems.is_empty(), "{}", problems.join("\n"));
     let covered: BTreeSet<&str> = fire::all().map(|(id, _, _)| *id).collect();
     let all: BTreeSet<&str> = rules::all().map(|rule| rule.id).collect();

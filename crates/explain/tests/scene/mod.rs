@@ -17,7 +17,13 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub(crate) type Make = Rc<dyn Fn(u64) -> Value>;
+/// The value of a field.
+#[derive(Clone)]
+enum Make {
+    Fixed(Value),
+    /// By the second.
+    Varying(Rc<dyn Fn(u64) -> Value>),
+}
 
 /// One thing that lines speak of.
 #[derive(Clone)]
@@ -26,6 +32,49 @@ struct Thing {
     fields: BTreeMap<String, Make>,
     seconds: std::ops::RangeInclusive<u64>,
     step: String,
+}
+
+/// The lines of a thing: what is the same in all of them is written once, as most of a scene never changes.
+struct Line<'a> {
+    thing: &'a Thing,
+    fixed: String,
+    varying: Vec<(&'a String, &'a Rc<dyn Fn(u64) -> Value>)>,
+}
+
+impl Thing {
+    fn line(&self, source: &str) -> Line<'_> {
+        let mut fixed = Map::new();
+        fixed.insert("interval_us".into(), (self.every_s * 1_000_000).into());
+        fixed.insert("source".into(), source.into());
+        if !self.step.is_empty() {
+            fixed.insert("step".into(), self.step.as_str().into());
+        }
+        let mut varying = vec![];
+        for (name, make) in &self.fields {
+            match make {
+                Make::Fixed(value) => {
+                    fixed.insert(name.clone(), value.clone());
+                }
+                Make::Varying(make) => varying.push((name, make)),
+            }
+        }
+        let fixed = serde_json::to_string(&fixed).expect("JSON");
+        Line { thing: self, fixed: fixed[1..fixed.len() - 1].to_string(), varying }
+    }
+
+    fn is_at(&self, second: u64) -> bool {
+        (second.is_multiple_of(self.every_s) || *self.seconds.end() <= 1) && self.seconds.contains(&second)
+    }
+}
+
+impl Line<'_> {
+    fn write(&self, second: u64, text: &mut String) {
+        *text += &format!("{{\"t_us\":{},{}", second * 1_000_000, self.fixed);
+        for (name, make) in &self.varying {
+            *text += &format!(",{}:{}", json!(name), make(second));
+        }
+        *text += "}\n";
+    }
 }
 
 #[derive(Clone)]
@@ -76,7 +125,7 @@ impl Scene {
     pub(crate) fn set(&mut self, source: &str, keys: Value, fields: Value) -> &mut Scene {
         let thing = self.thing(source, keys);
         for (name, value) in names(fields) {
-            thing.fields.insert(name, Rc::new(move |_| value.clone()));
+            thing.fields.insert(name, Make::Fixed(value));
         }
         self
     }
@@ -89,7 +138,8 @@ impl Scene {
         field: &str,
         make: impl Fn(u64) -> f64 + 'static,
     ) -> &mut Scene {
-        self.thing(source, keys).fields.insert(field.into(), Rc::new(move |second| whole(make(second))));
+        let make = Make::Varying(Rc::new(move |second| whole(make(second))));
+        self.thing(source, keys).fields.insert(field.into(), make);
         self
     }
 
@@ -109,8 +159,7 @@ impl Scene {
         let mut keys = names(keys);
         let step = keys.remove("step").and_then(|step| step.as_str().map(str::to_string)).unwrap_or_default();
         let name = format!("{step} {}", Value::Object(keys.clone()));
-        let fixed =
-            keys.into_iter().map(|(name, value)| (name, Rc::new(move |_| value.clone()) as Make)).collect();
+        let fixed = keys.into_iter().map(|(name, value)| (name, Make::Fixed(value))).collect();
         self.things.entry((source.to_string(), name)).or_insert_with(|| Thing {
             every_s,
             fields: fixed,
@@ -233,22 +282,10 @@ impl Scene {
         write(files::RUN, serde_json::to_string(&self.run).expect("JSON"));
         let header = |schema: &str| format!("{}\n", json!({"schema": schema, "schema_version": 1}));
         let mut samples = header("pgfathom.samples");
+        let lines: Vec<Line> = self.things.iter().map(|((source, _), thing)| thing.line(source)).collect();
         for second in 1..=self.seconds {
-            for ((source, _), thing) in &self.things {
-                if second % thing.every_s != 0 && *thing.seconds.end() > 1 || !thing.seconds.contains(&second)
-                {
-                    continue;
-                }
-                let mut line = Map::new();
-                line.insert("t_us".into(), (second * 1_000_000).into());
-                line.insert("interval_us".into(), (thing.every_s * 1_000_000).into());
-                line.insert("source".into(), source.as_str().into());
-                if !thing.step.is_empty() {
-                    line.insert("step".into(), thing.step.as_str().into());
-                }
-                line.extend(thing.fields.iter().map(|(name, make)| (name.clone(), make(second))));
-                samples.push_str(&serde_json::to_string(&line).expect("JSON"));
-                samples.push('\n');
+            for line in lines.iter().filter(|line| line.thing.is_at(second)) {
+                line.write(second, &mut samples);
             }
         }
         write(files::SAMPLES, samples);
