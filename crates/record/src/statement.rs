@@ -26,6 +26,7 @@ pub use shape::Shape;
 
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
+use std::collections::BTreeMap;
 
 /// Longer texts are not parsed. `watch` keeps 4,000 characters of a statement.
 pub const TEXT_BYTES_MAX: usize = 16_000;
@@ -235,6 +236,35 @@ pub fn plannable(text: &str) -> Result<String, Unread> {
         return Err(Unread::NoPlan);
     }
     Ok(text)
+}
+
+/// A plannable text with schemas in front of tables that have none: `schemas` has them by the name of the table, quoted where they have to be. What is not walked
+/// stays as it is.
+///
+/// # Errors
+/// The text is not one line, or not parsed.
+pub fn with_schemas(text: &str, schemas: &BTreeMap<String, String>) -> Result<String, Unread> {
+    if text.contains('\n') {
+        return Err(Unread::NotPlain);
+    }
+    let mut places: Vec<(usize, &String)> = walk::places(&one(text)?)
+        .iter()
+        .filter_map(|(name, place)| {
+            Some((usize::try_from(place.column).ok()?.checked_sub(1)?, schemas.get(name)?))
+        })
+        .collect();
+    places.sort_unstable();
+    places.dedup();
+    let mut found = String::with_capacity(text.len());
+    let mut places = places.into_iter().peekable();
+    for (at, letter) in text.chars().enumerate() {
+        if let Some((_, schema)) = places.next_if(|(place, _)| *place == at) {
+            found.push_str(schema);
+            found.push('.');
+        }
+        found.push(letter);
+    }
+    Ok(found)
 }
 
 /// The same text with `$1::interval` instead of `interval $1`: `pg_stat_statements` replaces the constant behind a type name, and what it leaves is no valid

@@ -36,6 +36,44 @@ fn tables_and_conditions_come_from_the_parser() {
 }
 
 #[test]
+fn schemas_are_put_in_front_of_tables_and_of_nothing_else() {
+    let schemas = [("orders", "public"), ("Lines", "\"My Shop\""), ("log", "public")]
+        .map(|(a, b)| (a.to_string(), b.to_string()));
+    let put = |text: &str| with_schemas(text, &schemas.clone().into()).expect("parses");
+    for (text, wanted) in [
+        (
+            "select orders.id from orders where orders.id = $1",
+            "select orders.id from public.orders where orders.id = $1",
+        ),
+        (
+            "select ü, log from ORDERS o, \"Lines\" l, lines",
+            "select ü, log from public.ORDERS o, \"My Shop\".\"Lines\" l, lines",
+        ),
+        (
+            "select 1 from shop.orders, log() where a in (select b from log)",
+            "select 1 from shop.orders, log() where a in (select b from public.log)",
+        ),
+        (
+            "with log as (select 1) select * from log, orders",
+            "with log as (select 1) select * from log, public.orders",
+        ),
+        ("update orders set log = $1 where id = $2", "update public.orders set log = $1 where id = $2"),
+        ("insert into log select * from orders", "insert into public.log select * from public.orders"),
+        (
+            "delete from orders using log where log.id = orders.log",
+            "delete from public.orders using public.log where log.id = orders.log",
+        ),
+        (
+            "merge into orders using log on orders.id = log.id when matched then delete",
+            "merge into public.orders using public.log on orders.id = log.id when matched then delete",
+        ),
+    ] {
+        assert_eq!(put(text), wanted);
+    }
+    assert!(with_schemas("select 1\nfrom orders", &schemas.clone().into()).is_err());
+}
+
+#[test]
 fn columns_that_a_statement_sets_are_known() {
     let set = |text: &str| parse(text).expect("parses").assigned;
     assert_eq!(

@@ -8,6 +8,7 @@ use sqlparser::ast::{
     OnConflictAction, OnInsert, Query, Select, SelectItem, SetExpr, TableFactor, TableObject, TableWithJoins,
     UnaryOperator, UpdateTableFromKind,
 };
+use sqlparser::tokenizer::Location;
 
 #[derive(Default)]
 struct Walk {
@@ -17,6 +18,17 @@ struct Walk {
     named: Vec<String>,
     is_filtered: bool,
     assigned: Vec<String>,
+    /// Where the tables without a schema stand in the text.
+    places: Vec<(String, Location)>,
+}
+
+/// Where the tables without a schema stand in the text, as far as it is walked; the names of WITH excluded.
+pub(super) fn places(parsed: &ast::Statement) -> Vec<(String, Location)> {
+    let mut walk = Walk::default();
+    walk.statement(parsed, 0);
+    let Walk { mut places, named, .. } = walk;
+    places.retain(|(name, _)| !named.contains(name));
+    places
 }
 
 pub(super) fn statement(parsed: &ast::Statement) -> Statement {
@@ -259,6 +271,11 @@ impl Walk {
     }
 
     fn table(&mut self, name: &ObjectName, alias: Option<String>) {
+        if let [only] = name.0.as_slice()
+            && let Some(only) = only.as_ident()
+        {
+            self.places.push((spelled(only), only.span.start));
+        }
         let mut parts = parts(name);
         if let Some(name) = parts.pop() {
             self.tables.push(TableName { schema: parts.pop(), name, alias });

@@ -389,10 +389,11 @@ fn opened(
             "it is inside of a function of another role, or of one that runs as its owner".to_string()
         ));
     }
-    let schemas = safety::schemas(&names, tables, path.as_deref()).map_err(why)?;
+    let places = safety::schemas(&names, tables, path.as_deref()).map_err(why)?;
     let path =
-        [&["pg_catalog".to_string()], schemas.as_slice(), &["pg_temp".to_string()]].concat().join(", ");
-    nesting::check(session, &plain, &schemas)?;
+        [&["pg_catalog".to_string()], places.path.as_slice(), &["pg_temp".to_string()]].concat().join(", ");
+    let plain = statement::with_schemas(&plain, &places.written).map_err(|error| why(error.to_string()))?;
+    nesting::check(session, &plain, &places.path)?;
     Ok(Open { plain, path, names, role })
 }
 

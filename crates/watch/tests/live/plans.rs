@@ -55,7 +55,7 @@ fn a_missing_index_is_seen_in_the_plan_and_tried_where_hypopg_is() {
         let mut user = client(server, "user");
         user.batch_execute(
             "create extension pg_stat_statements; create schema \"Shop\"; create table \"Shop\".orders (id int primary key, customer int, at timestamptz, note varchar(20)); \
-             insert into \"Shop\".orders select i, i % 5000, now(), 'x' from generate_series(1, 50000) i; create index on \"Shop\".orders (note); analyze \"Shop\".orders; \
+             insert into \"Shop\".orders select i, i % 10000, now(), 'x' from generate_series(1, 50000) i; create index on \"Shop\".orders (note); analyze \"Shop\".orders; \
              set search_path = \"Shop\"",
         )
         .unwrap();

@@ -12,6 +12,7 @@
 use crate::sql::json::{flag, list, text};
 use crate::sql::powers::{IS_POWERFUL, OTHERS, TRUSTED, is_engine};
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// Built-in functions that run SQL that they are given, or make values of a type that they are given by name: xml.c, tsvector_op.c, tsquery_rewrite.c, misc.c,
 /// jsonfuncs.c.
@@ -101,8 +102,8 @@ pub(super) fn of_names() -> String {
           'tables', (select json_agg(json_build_array(c.relname, pg_catalog.quote_ident(n.nspname), n.nspowner not in (select oid from trusted)
                or exists (select from pg_catalog.aclexplode(coalesce(n.nspacl, pg_catalog.acldefault('n', n.nspowner))) a
                  where a.privilege_type = 'CREATE' and a.grantee not in (select oid from trusted))
-               or exists (select from pg_catalog.pg_class o where o.relnamespace = n.oid and o.relowner not in (select oid from trusted)), {})) from
-                 pg_catalog.pg_class c
+               or exists (select from pg_catalog.pg_class o where o.relnamespace = n.oid and o.relowner not in (select oid from trusted)), {},
+               c.relowner in (select oid from of_role) and n.nspowner in (select oid from of_role))) from pg_catalog.pg_class c
              join pg_catalog.pg_namespace n on n.oid = c.relnamespace where c.relname = any($2::text[]::name[]) and c.relkind in ('r', 'p', 'v', 'm', 'f')
                and n.nspname <> 'information_schema' and n.nspname !~ '^pg_'),
           'hypopg', (select pg_catalog.quote_ident(n.nspname) from pg_catalog.pg_extension e join pg_catalog.pg_namespace n on n.oid = e.extnamespace
@@ -255,20 +256,25 @@ pub(super) fn check_names(answer: &Value) -> Result<(), String> {
     Ok(())
 }
 
+/// Where the tables of a statement are.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Places {
+    /// The schemas in which names are looked up.
+    pub(super) path: Vec<String>,
+    /// Those of tables that have to be written with it: others may make objects there, which could be found in the place of functions and operators.
+    pub(super) written: BTreeMap<String, String>,
+}
+
 /// The schemas in which the tables without a schema, `wanted`, are found, behind those where a role looks names up first. For a role none is added in which
-/// others may make objects.
+/// others may make objects: a table there is named with its schema, if it and the schema belong to a role whose objects this one uses in any case.
 ///
 /// # Errors
 /// Why they are not known.
-pub(super) fn schemas(
-    answer: &Value,
-    wanted: &[String],
-    first: Option<&[String]>,
-) -> Result<Vec<String>, String> {
+pub(super) fn schemas(answer: &Value, wanted: &[String], first: Option<&[String]>) -> Result<Places, String> {
     if flag(answer, "plans") != Some(true) {
         return Err("the server has no plan_cache_mode (before PostgreSQL 12)".to_string());
     }
-    let mut schemas = first.unwrap_or_default().to_vec();
+    let mut places = Places { path: first.unwrap_or_default().to_vec(), ..Places::default() };
     for name in wanted {
         let of_name: Vec<&Value> =
             list(answer, "tables").iter().filter(|row| row[0].as_str() == Some(name)).collect();
@@ -278,19 +284,24 @@ pub(super) fn schemas(
         }
         let is_fit = |row: &&&Value| first.is_none() || row[3] == Value::Bool(false);
         let found: Vec<String> = of_name.iter().filter(is_fit).filter_map(schema).collect();
-        match found.as_slice() {
-            [only] if schemas.contains(only) => {}
-            [only] => schemas.push(only.clone()),
-            [] if of_name.is_empty() => {
+        let theirs: Vec<String> =
+            of_name.iter().filter(|row| row[4] == Value::Bool(true)).filter_map(schema).collect();
+        match (found.as_slice(), theirs.as_slice()) {
+            ([only], _) if places.path.contains(only) => {}
+            ([only], _) => places.path.push(only.clone()),
+            ([], [only]) => {
+                places.written.insert(name.clone(), only.clone());
+            }
+            ([], []) if of_name.is_empty() => {
                 return Err(format!("table {name} is not in this database, or temporary"));
             }
-            [] => {
+            ([], []) => {
                 return Err(format!(
-                    "table {name} is in no schema of its role's search_path in which only that role, the database's owner and superusers have objects \
-                     and may make some: ALTER ROLE ... SET search_path, or REVOKE CREATE ON SCHEMA ... FROM PUBLIC"
+                    "table {name} belongs to another role than the one that ran the statement, the database's owner and superusers, and is in no schema of \
+                     that role's search_path in which only these have objects and may make some: ALTER ROLE ... SET search_path, or REVOKE CREATE ON SCHEMA ... FROM PUBLIC"
                 ));
             }
-            several => {
+            ([], several) | (several, _) => {
                 return Err(format!(
                     "table {name} is in {} schemas, and the statement does not name one",
                     several.len()
@@ -298,7 +309,7 @@ pub(super) fn schemas(
             }
         }
     }
-    Ok(schemas)
+    Ok(places)
 }
 
 /// Who plans a statement.
