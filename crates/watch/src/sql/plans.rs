@@ -375,7 +375,8 @@ fn opened(
     tables: &[String],
 ) -> Result<Open, NotPlanned> {
     let why = |why: String| NotPlanned::Why(why);
-    let names = session.query(&safety::of_names(), &[&statement::names(&plain), &tables, &known.user])?;
+    let names =
+        session.query(&safety::of_names(), &[&statement::names(&plain), &tables, &known.user, &plain])?;
     if !plain.is_ascii() && json::text(&names, "encoding") != "UTF8" {
         return Err(why("a name has letters that this encoding may fold in its own way".to_string()));
     }

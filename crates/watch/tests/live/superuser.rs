@@ -203,6 +203,19 @@ fn names_are_found_in_schemas_of_the_databases_owner_and_not_of_others() {
         assert!(tables.iter().any(|table| table == "public.orders"), "{tables:?} {why}");
         let called: i64 = setup.query_one("select last_value from ran", &[]).unwrap().get(0);
         assert_eq!(called, 1, "by the session of the application, once");
+        // As an extension like citext: an operator there that is for a column of the table.
+        setup
+            .batch_execute(
+                "create function public.same(money, money) returns boolean language internal immutable strict as 'cash_eq'; \
+                 create operator public.= (leftarg = money, rightarg = money, function = public.same); \
+                 create table paid (amount money, note text); insert into paid select 1, g from generate_series(1, 9999) g; grant select on paid to app",
+            )
+            .unwrap();
+        let (tables, why) = planned(server, &mut app, "select count(*) from paid where amount = 2::money");
+        assert!(
+            tables.iter().all(String::is_empty) && why.contains("operators in schema public"),
+            "{tables:?} {why}"
+        );
         // A table of hers is not planned.
         let (tables, why) = planned(server, &mut app, "select count(*) from prices where note = '7'");
         assert!(tables.iter().all(String::is_empty) && why.contains("may make some"), "{tables:?} {why}");

@@ -66,11 +66,11 @@ fn calls_forbidden(tree: &str) -> String {
     calls(tree, "in (select oid from forbidden)")
 }
 
-/// About the names in a text: $1 all words, $2 names of tables without a schema, $3 the role that ran it.
+/// About the names in a text: $1 all words, $2 names of tables without a schema, $3 the role that ran it, $4 the text.
 /// A type is named by its own name or, as the type of rows, by that of its table.
 pub(super) fn of_names() -> String {
     format!(
-        "with recursive {}, {OTHERS}, {OF_ROLE} select json_build_object('database', current_database(), 'encoding', pg_catalog.getdatabaseencoding(),
+        "with recursive {}, {OTHERS}, {OF_ROLE}, {} select json_build_object('database', current_database(), 'encoding', pg_catalog.getdatabaseencoding(),
           'plans', exists (select from pg_catalog.pg_settings where name = 'plan_cache_mode'),
           'version_num', pg_catalog.current_setting('server_version_num')::int,
           'jit_above_cost', (select pg_catalog.current_setting('jit_above_cost', true)::float8),
@@ -83,7 +83,7 @@ pub(super) fn of_names() -> String {
           'superusers', exists (select from pg_catalog.pg_roles where rolname::text = $3 and rolsuper),
           'role', (select pg_catalog.quote_ident(rolname) from pg_catalog.pg_roles where rolname::text = $3 and not rolsuper),
           'reader', exists (select from pg_catalog.pg_roles where rolname = 'pg_read_all_data' and not rolsuper),
-          'path', {},
+          'path', (select json_agg(pg_catalog.quote_ident(nspname) order by at) from looked where not is_left_out),
           'hidden', exists (select from pg_catalog.pg_operator where oprcode in (select oid from loose)
                 or oprowner not in (select oid from trusted) or oid >= 16384 and oprcode in (select oid from forbidden union all select oid from written))
             or exists (select from pg_catalog.pg_cast where castfunc in (select oid from forbidden))
@@ -103,15 +103,15 @@ pub(super) fn of_names() -> String {
                or exists (select from pg_catalog.aclexplode(coalesce(n.nspacl, pg_catalog.acldefault('n', n.nspowner))) a
                  where a.privilege_type = 'CREATE' and a.grantee not in (select oid from trusted))
                or exists (select from pg_catalog.pg_class o where o.relnamespace = n.oid and o.relowner not in (select oid from trusted)), {},
-               c.relowner in (select oid from of_role) and n.nspowner in (select oid from of_role))) from pg_catalog.pg_class c
+               c.relowner in (select oid from of_role) and n.nspowner in (select oid from of_role), {LEFT_OUT})) from pg_catalog.pg_class c
              join pg_catalog.pg_namespace n on n.oid = c.relnamespace where c.relname = any($2::text[]::name[]) and c.relkind in ('r', 'p', 'v', 'm', 'f')
                and n.nspname <> 'information_schema' and n.nspname !~ '^pg_'),
           'hypopg', (select pg_catalog.quote_ident(n.nspname) from pg_catalog.pg_extension e join pg_catalog.pg_namespace n on n.oid = e.extnamespace
              where e.extname = 'hypopg' and e.extowner in (select oid from trusted) and n.nspowner in (select oid from trusted)),
           'hypopg_there', exists (select from pg_catalog.pg_available_extensions where name = 'hypopg'))::text",
         common(),
+        looked(),
         is_engine(),
-        path(),
         others_may_make("n"),
     )
 }
@@ -146,9 +146,9 @@ fn others_may_make(schema: &str) -> String {
     )
 }
 
-/// The schemas in which role $3 finds names, if its sessions have not set others: without those in which others may make objects, or did, unless the role's own
-/// setting in this database names them.
-fn path() -> String {
+/// The schemas in which role $3 finds names, if its sessions have not set others, and whether planning leaves them out: those in which others may make objects, or
+/// did, unless the role's own setting in this database names them. Goes behind [`OF_ROLE`].
+fn looked() -> String {
     let settings = "pg_catalog.pg_db_role_setting s, pg_catalog.unnest(s.setconfig) c where c like 'search_path=%'
               and s.setdatabase in (0, (select oid from pg_catalog.pg_database where datname = current_database()))";
     let of_role = "(select oid from pg_catalog.pg_roles where rolname::text = $3)";
@@ -157,13 +157,20 @@ fn path() -> String {
     );
     // A setting of the role goes before that of the database: where there is one here, the words below are its own.
     format!(
-        "(select json_agg(pg_catalog.quote_ident(n.nspname) order by w.at) from pg_catalog.unnest(pg_catalog.string_to_array(
-              coalesce({setting}, '\"$user\", public'), ',')) with ordinality w (word, at)
+        "looked as materialized (select n.oid, n.nspname, w.at, ({}) and not exists (select from {settings} and s.setrole = {of_role}) is_left_out
+            from pg_catalog.unnest(pg_catalog.string_to_array(coalesce({setting}, '\"$user\", public'), ',')) with ordinality w (word, at)
             join pg_catalog.pg_namespace n on n.nspname = case pg_catalog.btrim(w.word, ' \"') when '$user' then $3 else pg_catalog.btrim(w.word, ' \"') end
-            where n.nspname !~ '^pg_' and (not ({}) or exists (select from {settings} and s.setrole = {of_role})))",
+            where n.nspname !~ '^pg_')",
         others_may_make("n")
     )
 }
+
+/// Whether operators of a left out schema, such as those of an extension, are for a type of a table's columns, and may be in the text: planned without them,
+/// `citext = text` would be a comparison of texts, which another index serves. LIKE, IN and BETWEEN stand for some of them.
+const LEFT_OUT: &str = "(select min(pg_catalog.quote_ident(s.nspname)) from looked s join pg_catalog.pg_operator o on o.oprnamespace = s.oid join pg_catalog.pg_attribute a on
+    a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped and a.atttypid in (o.oprleft, o.oprright) where s.is_left_out
+    and o.oprowner in (select oid from of_role) and (pg_catalog.strpos($4, o.oprname::text) > 0
+      or o.oprname in ('=', '<>', '<', '<=', '>', '>=', '~~', '!~~', '~~*', '!~~*')))";
 
 /// Whether a foreign table is planned by this server alone: by postgres_fdw, which plans here what it sends unless its server is queried for estimates
 /// (`use_remote_estimate`; `postgresGetForeignRelSize` in postgres_fdw.c), and which connects only when a statement runs. The wrapper is that of the extension,
@@ -284,6 +291,13 @@ pub(super) fn schemas(answer: &Value, wanted: &[String], first: Option<&[String]
         }
         let is_fit = |row: &&&Value| first.is_none() || row[3] == Value::Bool(false);
         let found: Vec<String> = of_name.iter().filter(is_fit).filter_map(schema).collect();
+        let left_out = of_name.iter().filter(|_| first.is_some()).find_map(|row| row[5].as_str());
+        if let Some(schema) = left_out {
+            return Err(format!(
+                "operators in schema {schema} compare columns of table {name}, and others than the role that ran it, the database's owner and superusers may make \
+                 objects there: without them the plan would be another one; REVOKE CREATE ON SCHEMA {schema} FROM PUBLIC, or ALTER ROLE ... SET search_path"
+            ));
+        }
         let theirs: Vec<String> =
             of_name.iter().filter(|row| row[4] == Value::Bool(true)).filter_map(schema).collect();
         match (found.as_slice(), theirs.as_slice()) {
