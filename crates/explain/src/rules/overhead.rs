@@ -1,6 +1,7 @@
 //! TXN-06 to TXN-08, VAC-11, WAL-07: work that transactions do beside their own: inserts that fail and are rolled back, tables made for one
 //! transaction, whole pages in the WAL because of frequent checkpoints.
 
+mod cancelled;
 mod due;
 mod empty;
 mod pages;
@@ -44,9 +45,9 @@ pub(super) const RULES: &[Rule] = &[
         id: "TXN-08",
         title: "statements are cancelled by a timeout",
         needs: &[Field("server", "xact_rollback"), Field("server", "sessions_active")],
-        limits: "the server's log reports a statement timeout, and one transaction a second and 10 % of all are rolled back, or what is cancelled takes \
-            20 % of the session time (ours)",
-        judge: cancelled,
+        limits: "the server's log reports a statement timeout, and one transaction a second and 10 % of all are rolled back, or what is cancelled, twice at \
+            least, takes 20 % of the session time (ours)",
+        judge: cancelled::judge,
         links: &["https://www.postgresql.org/docs/current/runtime-config-client.html#GUC-STATEMENT-TIMEOUT"],
     },
     Rule {
@@ -108,12 +109,6 @@ const LOST_SHARE_MIN: f64 = 0.8;
 const TABLE_SHARE_MIN: f64 = 0.2;
 /// Transactions rolled back, of all: from here on TXN-05 explains where the rows went.
 const ROLLED_BACK_MAX: f64 = 0.2;
-/// Transactions rolled back a second.
-const CANCELLED_PER_S_MIN: f64 = 1.0;
-/// Likewise, of all.
-const CANCELLED_SHARE_MIN: f64 = 0.1;
-/// As the server's log has it.
-const CANCELLED: &str = "canceling statement due to statement timeout";
 /// Dead rows of a table.
 const DEAD_MIN: f64 = 10_000.0;
 /// The share of pages that a vacuum has found free of dead rows, from which on counters of them are wrong.
@@ -279,84 +274,6 @@ fn definitions(case: &Case) -> Answer {
         );
     }
     Answer::of(claims, || "commands that create or change tables".to_string())
-}
-
-/// Of the session time, that of statements which are cancelled.
-const WASTED_SHARE_MIN: f64 = 0.2;
-
-/// The shortest statement_timeout of the server, a role or a database: in words, and in milliseconds.
-fn timeout(case: &Case, node: &str) -> Option<(String, f64)> {
-    const NAME: &str = "statement_timeout";
-    let own = case.own_settings(node, NAME).map(|(owner, value)| (format!("{value} for {owner}"), value));
-    let all = case.setting(node, NAME).map(|value| (value.to_string(), value));
-    let known = own.chain(all).filter_map(|(words, value)| Some((words, units::setting(value)?)));
-    known.filter(|(_, ms)| *ms > 0.0).min_by(|left, right| left.1.total_cmp(&right.1))
-}
-
-fn cancelled(case: &Case) -> Answer {
-    let mut claims = vec![];
-    for time in busy(case) {
-        let Some(server) = case.one("server", &time.node) else { continue };
-        let rate = |field: &str| server.rate(field).unwrap_or(0.0);
-        let (lost, all) = (rate("xact_rollback"), rate("xact_rollback") + rate("xact_commit"));
-        let is_its = |event: &&record::event::Event| {
-            event.message.contains(CANCELLED)
-                && [time.node.as_str(), ""].contains(&Case::word_of(event, "node"))
-        };
-        let cancelled = case.events_of(record::event::SERVER_LOG).filter(is_its);
-        let logged: f64 = cancelled.map(record::event::Event::times).sum();
-        let per_s = logged / (server.ticks.window().length_us() as f64 / 1e6).max(1.0);
-        let limit = timeout(case, &time.node);
-        // Each ran for as long as the limit before it was cancelled.
-        let wasted = limit.as_ref().map_or(0.0, |(_, ms)| (per_s * ms / 1e3 / time.active).min(1.0));
-        let share = lost / all.max(f64::MIN_POSITIVE);
-        let is_much = lost >= CANCELLED_PER_S_MIN && share >= CANCELLED_SHARE_MIN
-            || per_s >= CANCELLED_PER_S_MIN && wasted >= WASTED_SHARE_MIN;
-        if logged < 1.0 || !is_much {
-            continue;
-        }
-        let counted: f64 = time.statements.iter().map(|one| one.share).sum();
-        claims.push(
-            Claim::new(
-                Severity::High,
-                Level::DiscriminatingCounter,
-                format!(
-                    "{}: {} statements a second are cancelled by statement_timeout{}: what they did is lost{}",
-                    time.node,
-                    units::short(per_s.max(0.1)),
-                    limit.as_ref().map_or(String::new(), |(words, _)| format!(" ({words})")),
-                    if wasted >= WASTED_SHARE_MIN {
-                        format!(", {} of the session time", units::percent(wasted))
-                    } else {
-                        String::new()
-                    }
-                ),
-            )
-            .on_node(&time.node)
-            .during([server.ticks.window()])
-            .number("rollbacks_per_s", lost)
-            .number("rolled_back_share", share)
-            .with((wasted > 0.0).then_some(wasted), |claim, wasted| claim.number("share", wasted))
-            .because(format!("the server's log: {CANCELLED}"))
-            .because(format!(
-                "{} of the transactions are rolled back; statements that ended take {} of the session time, and pg_stat_statements does not count \
-                    those that were cancelled",
-                units::percent(share),
-                units::percent(counted.min(1.0))
-            ))
-            .not("conflicts between transactions: the log names the timeout")
-            .remedy(
-                "make the statement faster, or give it the time that it needs in its own session; a client that repeats it at once adds to the load. \
-                    The commands show the limits, and the statements that run",
-                &[
-                    "SELECT coalesce(r.rolname, '(all roles)') AS role, s.setconfig FROM pg_db_role_setting s LEFT JOIN pg_roles r ON r.oid = s.setrole \
-                        WHERE s.setconfig::text LIKE '%statement_timeout%';",
-                    "SELECT usename, now() - query_start AS since, left(query, 200) AS query FROM pg_stat_activity WHERE state = 'active' ORDER BY 2 DESC;",
-                ],
-            ),
-        );
-    }
-    Answer::of(claims, || "statements that a timeout cancelled, by the server's log".to_string())
 }
 
 /// Blocks that a row and each index entry of it take to find or to write.

@@ -247,6 +247,15 @@ pub(crate) const CASES: &[Fires] = &[
     ("LCK-09", Counter, |scene| taken(scene, 5, PARTITION)),
     ("LCK-09", Counter, |scene| taken(scene, 5, "refresh materialized view daily")),
     ("TXN-08", Counter, |scene| timed_out(scene, 9, "900ms")),
+    // A report now and then, of which each takes long.
+    ("TXN-08", Counter, |scene| {
+        scene.fact(json!({"node": "n1"}), "own_setting", "statement_timeout of role board", "80s");
+        let text = "select region, sum(price) from line group by region";
+        for second in [40, 80, 120, 160] {
+            let more = json!({"node": "n1", "severity": "ERROR", "statement": text});
+            scene.event(second, event::SERVER_LOG, "canceling statement due to statement timeout", more);
+        }
+    }),
     ("WAL-11", Co, |scene| unpacked(scene, 107_000, 0)),
     ("GEN-01", Counter, |scene| refused(scene, "insert into enrolment (pupil) values ($1)", SEQUENCE)),
 ];

@@ -17,12 +17,14 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// The value of a field by the second.
+type Varying = Rc<dyn Fn(u64) -> Value>;
+
 /// The value of a field.
 #[derive(Clone)]
 enum Make {
     Fixed(Value),
-    /// By the second.
-    Varying(Rc<dyn Fn(u64) -> Value>),
+    Varying(Varying),
 }
 
 /// One thing that lines speak of.
@@ -38,7 +40,7 @@ struct Thing {
 struct Line<'a> {
     thing: &'a Thing,
     fixed: String,
-    varying: Vec<(&'a String, &'a Rc<dyn Fn(u64) -> Value>)>,
+    varying: Vec<(&'a String, &'a Varying)>,
 }
 
 impl Thing {

@@ -420,7 +420,7 @@ fn of_largest(case: &Case, time: &NodeTime, statement: &StatementTime) -> Claim 
             units::short(statement.rows.unwrap_or(0.0))
         ),
         None if has_not_ended(case, &time.node, statement) => {
-            "its executions have not ended within the recording".to_string()
+            "none of its executions has ended normally within the recording".to_string()
         }
         None => {
             "how often it runs and how long it takes is not known, as no counter of pg_stat_statements has it"
