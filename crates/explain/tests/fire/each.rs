@@ -244,6 +244,14 @@ pub(crate) const CASES: &[Fires] = &[
     ("GEN-01", Counter, |scene| tried(scene, 60_000, 60)),
     ("PLAN-38", Co, |scene| of_ranges(scene, 0.99)),
     ("PLAN-76", Co, |scene| compared(scene, 9_000.0, "(s.at = (SubPlan ?))")),
+    // By bitmaps: both the rows of the outer table and the search of each.
+    ("PLAN-76", Co, |scene| {
+        compared(scene, 600_000.0, "(s.at = (SubPlan ?))");
+        node(scene, 1, 0, "Bitmap Heap Scan", json!({"condition": "(s.kind = $1)"}));
+        node(scene, 2, 1, "Bitmap Heap Scan", json!({"index": "", "subquery": true}));
+        node(scene, 3, 1, "Bitmap Index Scan", json!({"index": "state_kind", "condition": "(kind = $1)", "rows_planned": 6_000.0}));
+        node(scene, 4, 2, "Bitmap Index Scan", json!({"index": "state_id", "condition": "(id = s.id)", "rows_planned": 30.0}));
+    }),
     ("PLAN-77", Co, |scene| page(scene, 25_000.0, "COUNT(*) OVER()")),
     ("PLAN-78", Co, |scene| by_pattern(scene, "(o.path ~~ (r.path || $2))")),
     ("PLAN-79", Co, |scene| document(scene, FIELDS, "body json")),
@@ -267,6 +275,12 @@ pub(crate) const CASES: &[Fires] = &[
 
 /// What only looks like it.
 pub(crate) const HARMLESS: &[(&str, Change)] = &[
+    // The searches that repeat are those of a subquery for each row, as planned.
+    ("PLAN-24", |scene| {
+        compared(scene, 9_000.0, "(s.at = (SubPlan ?))");
+        let keys = json!({"node": "n1", "database": "db", "relation": "public.state"});
+        scene.set("table", keys, json!({"bytes": 9_000_000, "index_scans": 6_000_000}));
+    }),
     // The inner side lacks an index, or the subquery is run once.
     ("PLAN-76", |scene| {
         compared(scene, 9_000.0, "(s.at = (SubPlan ?))");

@@ -119,13 +119,27 @@ fn runs(case: &Case, planned: &Planned<'_>, scan: &Thing<'_>, rows: f64) -> Opti
     (most >= ROWS_MIN).then_some(most)
 }
 
+/// Rows that a scan reads before it filters them: all of the table, or those that the search of a bitmap finds.
+fn read(planned: &Planned<'_>, scan: &Thing<'_>) -> Option<f64> {
+    match scan.lines.word("kind") {
+        "Seq Scan" => Some(number(scan, "table_rows")),
+        "Bitmap Heap Scan" => bitmap(planned, scan).map(|search| number(&search, "rows_planned")),
+        _ => None,
+    }
+}
+
+/// The search of an index whose bitmap a scan reads.
+fn bitmap<'a>(planned: &Planned<'a>, scan: &Thing<'_>) -> Option<Thing<'a>> {
+    below(planned, scan).find(|one| one.lines.word("kind") == "Bitmap Index Scan")
+}
+
 /// PLAN-76. A hashed subquery is run once.
 fn correlated(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
     planned.nodes.iter().find_map(|node| {
         let filter = node.lines.word("filter");
-        let rows = number(node, "table_rows");
+        let rows = read(planned, node)?;
         let is_each = filter.contains("(SubPlan") && !filter.contains("hashed SubPlan") && !filter.contains("NOT (SubPlan");
-        if !is_each || node.lines.word("kind") != "Seq Scan" || rows < ROWS_MIN {
+        if !is_each || rows < ROWS_MIN {
             return None;
         }
         let runs = runs(case, planned, node, rows)?;
@@ -139,7 +153,9 @@ fn correlated(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
             first_table(planned, one).filter(|_| is_correlated)
         })?;
         // A missing index of the subquery is what other rules report.
-        if inner.lines.word("index").is_empty() {
+        let of_bitmap = bitmap(planned, &inner);
+        let index = of_bitmap.as_ref().unwrap_or(&inner).lines.word("index");
+        if index.is_empty() {
             return None;
         }
         let each = if filter.contains(" AND ") { "each of up to" } else { "each of" };
@@ -155,9 +171,8 @@ fn correlated(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
                 .claim(case, Level::CoOccurrence, severity(planned.statement.share), text)
                 .number("rows_of_table", rows)
                 .because(format!(
-                    "SubPlan in the filter of a scan is run row by row; it reads {of_inner} by {} {}",
+                    "SubPlan in the filter of a scan is run row by row; it reads {of_inner} by {} {index}",
                     inner.lines.word("kind"),
-                    inner.lines.word("index")
                 ))
                 .because(planned.file())
                 .not("a missing index of the subquery: it uses one, but so many times")

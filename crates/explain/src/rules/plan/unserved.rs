@@ -165,7 +165,7 @@ impl<'a> Place<'_, 'a> {
 }
 
 /// Whether the part of a plan below a subquery looks at columns of a table outside of it: else it runs once.
-fn is_correlated(planned: &Planned<'_>, top: &Thing<'_>) -> bool {
+pub(super) fn is_correlated(planned: &Planned<'_>, top: &Thing<'_>) -> bool {
     let (mut open, mut aliases, mut texts) = (vec![*top], vec![], vec![]);
     while let Some(node) = open.pop() {
         aliases.push(node.lines.word("alias"));
