@@ -263,3 +263,15 @@ fn a_function_that_reads_a_block_for_each_row_is_named() {
     // It reads its own table alone.
     assert!(is_silent(&called(2_400), "PLAN-24"));
 }
+
+/// Commands that take little themselves may make all sessions read their catalogs again, but not where most transactions do without.
+#[test]
+fn tables_of_each_transaction_have_the_time_that_no_statement_has() {
+    let share = |calls| {
+        let mut scene = Scene::healthy();
+        crate::fire::again::made_by_commands(&mut scene, calls);
+        of(&scene.explain(), "TXN-15").numbers.get("share").copied()
+    };
+    assert!(share(10_000).is_some_and(|share| share > 0.5), "{:?}", share(10_000));
+    assert_eq!(share(1_000), None);
+}

@@ -190,8 +190,11 @@ fn described(case: &Case, node: &str, late: &Late, claim: Claim) -> Claim {
     let resume = "SELECT pg_wal_replay_resume(); -- on the standby, if its replay is paused";
     let settings = "SELECT pg_is_wal_replay_paused(), name, setting FROM pg_settings WHERE name IN ('max_standby_streaming_delay', 'recovery_min_apply_delay', \
          'hot_standby_feedback', 'recovery_prefetch'); -- on the standby";
-    let cut =
-        "ALTER SYSTEM SET max_standby_streaming_delay = '5s'; SELECT pg_reload_conf(); -- on the standby";
+    let cut = "ALTER SYSTEM SET max_standby_streaming_delay = '5s'; SELECT pg_reload_conf(); -- on the standby, for waits \
+         that begin from now on: one that has begun goes on";
+    let end = "SELECT pg_terminate_backend(pid), usename, left(query, 60) AS query FROM (SELECT * FROM pg_stat_activity WHERE backend_type = 'client backend' AND \
+         pid <> pg_backend_pid() AND xact_start IS NOT NULL ORDER BY xact_start LIMIT 1) oldest; -- on the standby: ends the oldest transaction, which \
+         replay most likely waits for";
     claim
         .because(behind(node, late))
         .with(feedback, Claim::because)
@@ -204,6 +207,6 @@ fn described(case: &Case, node: &str, late: &Late, claim: Claim) -> Claim {
             "look on the standby at what its replay waits for: a transaction there (a report, with max_standby_streaming_delay = -1 or long), a pause, \
              recovery_min_apply_delay, or its CPU and disk; end the report, let replay cancel such ones sooner, and give reports a standby that is \
              not synchronous",
-            &[who, settings, resume, cut, ON],
+            &[who, end, settings, resume, cut, ON],
         )
 }

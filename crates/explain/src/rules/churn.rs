@@ -13,7 +13,8 @@ pub(super) const RULES: &[Rule] = &[Rule {
     id: "TXN-15",
     title: "tables are made and dropped all the time",
     needs: &[Field("server", "relations_made"), Field("server", "sessions_active")],
-    limits: "50 entries of pg_class a second; high if a statement with half of the session time runs as often or less (ours)",
+    limits: "50 entries of pg_class a second; high if a statement with half of the session time runs as often or less, or if the commands that make tables, in \
+        half of the transactions, and what is no statement's time are half of it (ours)",
     judge,
     links: &["https://www.postgresql.org/docs/current/sql-createtable.html#SQL-CREATETABLE-TEMPORARY"],
 }];
@@ -40,6 +41,33 @@ fn maker<'a>(case: &Case, time: &'a NodeTime, made_per_s: f64) -> Option<&'a Sta
         .find(|statement| statement.calls_per_s.is_some_and(|calls| calls > 0.0 && calls <= made_per_s * 1.1))
 }
 
+/// Commands that make or drop tables in every second transaction at least.
+struct Commands {
+    /// Of the session time, theirs.
+    share: f64,
+    /// Of the session time, that of no statement: tables that are dropped at COMMIT, and what all sessions had cached and read again.
+    outside: f64,
+}
+
+/// The share of the session time of the commands, from which on they matter.
+const COMMANDS_SHARE_MIN: f64 = 0.05;
+/// Such commands for each transaction.
+const PER_COMMIT_MIN: f64 = 0.5;
+/// First words of such commands.
+const DEFINES: [&str; 2] = ["create", "drop"];
+
+fn commands(time: &NodeTime, commits_per_s: f64) -> Option<Commands> {
+    let is_its = |one: &&StatementTime| {
+        let first = one.text.split_whitespace().next().unwrap_or("").to_ascii_lowercase();
+        DEFINES.contains(&first.as_str())
+    };
+    let share = time.statements.iter().filter(is_its).map(|one| one.share).sum();
+    let calls: f64 = time.statements.iter().filter(is_its).filter_map(|one| one.calls_per_s).sum();
+    let all: f64 = time.statements.iter().map(|one| one.share).sum();
+    (share >= COMMANDS_SHARE_MIN && calls >= commits_per_s * PER_COMMIT_MIN)
+        .then_some(Commands { share, outside: (1.0 - all).max(0.0) })
+}
+
 fn judge(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
@@ -49,16 +77,26 @@ fn judge(case: &Case) -> Answer {
             continue;
         }
         let maker = maker(case, time, made);
-        let by = maker.map_or(String::new(), |statement| {
-            format!(
-                "; a statement that takes {} of the session time makes them",
-                units::percent(statement.share)
-            )
-        });
+        let commands = commands(time, server.rate("xact_commit").unwrap_or(0.0)).filter(|_| maker.is_none());
+        let by = match (maker, &commands) {
+            (Some(one), _) => {
+                format!(
+                    "; a statement that takes {} of the session time makes them",
+                    units::percent(one.share)
+                )
+            }
+            (None, Some(commands)) => format!(
+                "; the commands take {} of the session time, and {} is no statement's: dropping at COMMIT, and reading again what was cached of the catalogs",
+                units::percent(commands.share),
+                units::percent(commands.outside)
+            ),
+            (None, None) => String::new(),
+        };
+        let share = maker.map(|one| one.share).or(commands.map(|commands| commands.share + commands.outside));
         claims.push(
             Claim::new(
-                match maker {
-                    Some(statement) if statement.share >= SHARE_HIGH => Severity::High,
+                match share {
+                    Some(share) if share >= SHARE_HIGH => Severity::High,
                     Some(_) => Severity::Medium,
                     None => Severity::Low,
                 },
@@ -73,9 +111,8 @@ fn judge(case: &Case) -> Answer {
             .on_node(&time.node)
             .during([server.ticks.window()])
             .number("relations_made_per_s", made)
-            .with(maker, |claim, statement| {
-                claim.number("share", statement.share).because(format!("the statement: {}", in_a_line(statement)))
-            })
+            .with(share, |claim, share| claim.number("share", share))
+            .with(maker, |claim, statement| claim.because(format!("the statement: {}", in_a_line(statement))))
             .because("rows inserted into pg_class are counted by the server")
             .with(server.rate("tup_inserted"), |claim, rows| {
                 claim.because(format!("{} rows a second are inserted in all", units::short(rows)))

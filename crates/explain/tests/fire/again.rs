@@ -131,6 +131,13 @@ fn made(scene: &mut Scene, relations: u64) {
     statement(scene, "select premium($1)", json!({}), json!({}));
 }
 
+/// So many temporary tables in ten seconds, which an application makes by a command of its own.
+pub(crate) fn made_by_commands(scene: &mut Scene, calls: u64) {
+    scene.set("server", json!({"node": "n1"}), json!({"relations_made": 900}));
+    let text = "create temp table basket (line int primary key, price numeric) on commit drop";
+    statement(scene, text, json!({"calls": calls, "total_ms": 6_000.0}), json!({}));
+}
+
 /// Sessions that wait for a table behind so many sessions one after the other, each of which runs this.
 fn taken(scene: &mut Scene, roots: u64, command: &str) {
     let wait = json!({"node": "n1", "backend": "client backend", "state": "active", "wait_type": "Lock", "wait_event": "relation"});
@@ -244,6 +251,8 @@ pub(crate) const CASES: &[Fires] = &[
     ("PLAN-66", Co, |scene| balance(scene, "Index Scan")),
     ("PLAN-67", Co, |scene| secured(scene, "row-level security", 2_300.0)),
     ("TXN-15", Co, |scene| made(scene, 900)),
+    // By commands of the application, a little of the time, in each transaction.
+    ("TXN-15", Co, |scene| made_by_commands(scene, 10_000)),
     ("LCK-09", Counter, |scene| taken(scene, 5, PARTITION)),
     ("LCK-09", Counter, |scene| taken(scene, 5, "refresh materialized view daily")),
     ("TXN-08", Counter, |scene| timed_out(scene, 9, "900ms")),

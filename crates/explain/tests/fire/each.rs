@@ -249,8 +249,20 @@ pub(crate) const CASES: &[Fires] = &[
         compared(scene, 600_000.0, "(s.at = (SubPlan ?))");
         node(scene, 1, 0, "Bitmap Heap Scan", json!({"condition": "(s.kind = $1)"}));
         node(scene, 2, 1, "Bitmap Heap Scan", json!({"index": "", "subquery": true}));
-        node(scene, 3, 1, "Bitmap Index Scan", json!({"index": "state_kind", "condition": "(kind = $1)", "rows_planned": 6_000.0}));
-        node(scene, 4, 2, "Bitmap Index Scan", json!({"index": "state_id", "condition": "(id = s.id)", "rows_planned": 30.0}));
+        node(
+            scene,
+            3,
+            1,
+            "Bitmap Index Scan",
+            json!({"index": "state_kind", "condition": "(kind = $1)", "rows_planned": 6_000.0}),
+        );
+        node(
+            scene,
+            4,
+            2,
+            "Bitmap Index Scan",
+            json!({"index": "state_id", "condition": "(id = s.id)", "rows_planned": 30.0}),
+        );
     }),
     ("PLAN-77", Co, |scene| page(scene, 25_000.0, "COUNT(*) OVER()")),
     ("PLAN-78", Co, |scene| by_pattern(scene, "(o.path ~~ (r.path || $2))")),
