@@ -247,7 +247,7 @@ impl Cluster {
 }
 
 /// The names in a value of `shared_preload_libraries`, without their folders and quotes.
-fn libraries(setting: &str) -> Vec<String> {
+pub fn libraries(setting: &str) -> Vec<String> {
     let name = |entry: &str| {
         let entry = entry.trim().trim_matches('"');
         entry.rsplit('/').next().unwrap_or(entry).trim_end_matches(".so").to_lowercase()
