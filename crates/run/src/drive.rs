@@ -463,10 +463,8 @@ fn account(
     }
     account.poller = poller_of(&account.traffic, poller);
     let started = account.posted.measured.started + account.posted.warmup.started;
-    let ended = [&account.posted.measured, &account.posted.warmup]
-        .map(|interval| interval.transactions() + interval.failed())
-        .iter()
-        .sum::<u64>();
+    let intervals = [&account.posted.measured, &account.posted.warmup];
+    let ended: u64 = intervals.map(|interval| interval.transactions() + interval.failed()).iter().sum();
     account.unfinished = started - ended;
     assert_eq!(
         account.scheduled,
