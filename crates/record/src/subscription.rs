@@ -2,7 +2,7 @@
 
 use crate::number;
 
-/// What its own node shows of a subscription, as the end of a sentence: `is disabled after 2 errors of its apply worker`. `errors`: those that the server counts.
+/// What its own node shows of a subscription, as the end of a sentence: `is disabled after 2 errors of its apply worker`. `errors`: as the server counts them.
 pub fn state(enabled: bool, running: bool, errors: u64) -> String {
     let errors = (errors > 0).then(|| format!("{} of its apply worker", number::counted(errors, "error")));
     match (enabled, running, errors) {

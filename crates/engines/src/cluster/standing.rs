@@ -15,6 +15,10 @@ use connect::control::Control;
 /// Foreign servers named in a note; more are counted.
 const SERVERS_NAMED_MAX: usize = 5;
 
+/// A publication for all tables, and a slot that may belong to a subscription to it.
+const SUBSCRIBED: &str = "select p.pubname, s.slot_name from pg_catalog.pg_publication p cross join pg_catalog.pg_replication_slots s \
+    where p.puballtables and s.slot_type = 'logical' and s.plugin = 'pgoutput' and s.database = pg_catalog.current_database() order by 1, 2 limit 1";
+
 /// What the server loads at its start; plain roles may not read it.
 const LIBRARIES: &str = "select pg_catalog.current_setting('shared_preload_libraries')";
 
@@ -224,6 +228,22 @@ impl Cluster {
             "no table has partitions on the foreign servers {named}{more} of postgres_fdw: all rows are on this server alone. To spread them, name every node \
              in a cluster file with engine = \"{}\" (--cluster); each node needs a foreign server for each other one",
             Engine::FOREIGN_PARTITIONS
+        ))
+    }
+
+    /// If this is one server of plain PostgreSQL whose publication sends every table to subscribers: that they stop at the rows of a table that they lack.
+    /// `None` also where the role may not read that.
+    pub fn before_subscribers(&self, control: &mut Control) -> Option<String> {
+        if self.data_nodes().nth(1).is_some() || self.engine != Engine::default() {
+            return None;
+        }
+        let rows = catalog::rows(&mut **control, SUBSCRIBED).ok()?;
+        let row = rows.first()?;
+        let word = |column: usize| row.get(column).unwrap_or_default().replace(char::is_control, " ");
+        let (publication, slot) = (word(0), word(1));
+        Some(format!(
+            "the publication {publication} is for all tables, and the slot {slot} may read it: a subscriber without the tables of this load stops at their \
+             first row. Create them there and run ALTER SUBSCRIPTION ... REFRESH PUBLICATION, or load into another database"
         ))
     }
 
