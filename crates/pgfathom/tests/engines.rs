@@ -455,9 +455,18 @@ fn pglogical_is_loaded_verified_driven_and_proved() {
         return testing::skip(&testing::Lack::new(NEED, "no PostgreSQL here has the extension pglogical"));
     };
     let servers = ThrowawayCluster::start(&installation, &topology, &[]).expect("a throwaway cluster starts");
-    let trial = Trial::new(ClusterLab::new(servers), "pglogical", Some("pglogical"));
+    let mut trial = Trial::new(ClusterLab::new(servers), "pglogical", Some("pglogical"));
     every_node_has_what_one_wrote(&trial);
     a_node_that_receives_nothing_is_no_verdict(&trial.lab);
+    // Without the first node reads go on; a run that writes has to be recorded there, too.
+    trial.lab.servers.node_mut(0).kill9().expect("the server is killed");
+    trial.lab.expect(0, "run -b ycsb-c -c 1 -t 5 -o read");
+    let refused = trial.lab.expect(1, "run -b ycsb-update -c 1 -t 5 -o written-without").stderr;
+    assert!(
+        refused.contains("the ledger of node m1 cannot be read")
+            && refused.contains("start the server of m1"),
+        "{refused}"
+    );
 }
 
 /// Replication that did not work before the proof is no sign of what the engine promises.
