@@ -59,6 +59,9 @@ impl Plan {
         if self.address.file().is_some() {
             cluster.check_engine(&mut control)?;
         }
+        if let Some(words) = cluster.before_subscribers(&mut control) {
+            context.terminal.warn(&words);
+        }
         let alone = [cluster.beside_an_engine(&mut control), cluster.beside_foreign_servers(&mut control)];
         let recording = opening.open(context, Target::node(&cluster, 0), &mut control)?;
         let moved = Moved::begin(&recording, Some(&mut control));

@@ -559,7 +559,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Opened<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Opened::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
-            Opened::Encrypted(stream) => Pin::new(stream.as_mut()).poll_read(cx, buf),
+            // As in `hot`: the end of the connection, with or without the alert of TLS.
+            Opened::Encrypted(stream) => match Pin::new(stream.as_mut()).poll_read(cx, buf) {
+                Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    Poll::Ready(Ok(()))
+                }
+                read => read,
+            },
         }
     }
 }

@@ -411,7 +411,11 @@ struct Stream<'a, S> {
 impl<S: Read + Write> Read for Stream<'_, S> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match &mut self.tls {
-            Some(tls) => rustls::Stream::new(*tls, &mut self.socket).read(buffer),
+            Some(tls) => match rustls::Stream::new(*tls, &mut self.socket).read(buffer) {
+                // A server that was killed ends the connection without the alert of TLS. The protocol above knows where a reply ends.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(0),
+                read => read,
+            },
             None => self.socket.read(buffer),
         }
     }

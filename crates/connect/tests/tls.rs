@@ -5,6 +5,8 @@
 mod servers;
 
 use std::fs;
+use std::io::Read;
+use std::time::Duration;
 
 use connect::conninfo::{ChannelBindingMode, Host, RootCert, SslMode, TlsVersion};
 use connect::tls::{Link, Verified};
@@ -451,4 +453,29 @@ fn a_query_over_tls_can_be_cancelled_and_taken_apart() {
     drop(control::connect(&spec).unwrap());
     cluster.value("select pg_sleep(0.2)").unwrap();
     assert!(!cluster.log().contains("could not receive data"), "{}", cluster.log());
+}
+
+/// A process that is killed says nothing in TLS either: it is the end of the connection, as it is in clear.
+#[test]
+fn a_server_that_is_killed_ends_the_connection_in_the_same_words_with_tls() {
+    let ca = authority("root");
+    let (certificate, key) = leaf(&ca, &["localhost"], "localhost", &PKCS_ECDSA_P256_SHA256);
+    let mut cluster = server(&installations()[0], &ca.pem(), &certificate, &key);
+    let mut spec = tcp(&cluster, "localhost", "scram");
+    spec.sslmode = SslMode::Require;
+    let mut hot = hot::connect(&spec).unwrap();
+    let mut control = control::connect(&spec).unwrap();
+    assert!(hot.link().is_encrypted());
+    cluster.kill9().unwrap();
+    hot.socket().set_timeout(Some(Duration::from_secs(30))).unwrap();
+    // Its last words, and then the end.
+    hot.read_to_end(&mut Vec::new()).unwrap();
+    let error = control.simple_query("select 1").unwrap_err();
+    let mut words = error.to_string();
+    let mut cause = std::error::Error::source(&error);
+    while let Some(error) = cause {
+        words.push_str(&error.to_string());
+        cause = error.source();
+    }
+    assert!(!words.contains("rustls") && !words.contains("close_notify"), "{words}");
 }

@@ -13,6 +13,7 @@ use std::path::PathBuf;
 
 pub use error::ClusterError;
 pub(crate) use error::sql_hint;
+pub use standing::libraries;
 pub use survey::{Absent, Survey};
 
 use crate::engine::Engine;

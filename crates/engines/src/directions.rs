@@ -279,19 +279,13 @@ impl Subscription {
     /// What its own node shows of it.
     pub fn state(&self) -> String {
         const LOG: &str = "the node's log has the reason";
-        let errors = match self.errors {
-            1 => "1 error of its apply worker".to_owned(),
-            errors => format!("{errors} errors of its apply worker"),
+        let state = record::subscription::state(self.enabled, self.running, self.errors);
+        // A user disables one, and nothing but an error stops it.
+        let log = match self.errors > 0 || self.enabled && !self.running {
+            true => format!(" ({LOG})"),
+            false => String::new(),
         };
-        let state = match (self.enabled, self.running, self.errors) {
-            (false, _, 0) => "is disabled".to_owned(),
-            (false, _, _) => format!("is disabled after {errors} ({LOG})"),
-            (true, false, 0) => format!("has stopped ({LOG})"),
-            (true, false, _) => format!("has stopped after {errors} ({LOG})"),
-            (true, true, 0) => "is enabled".to_owned(),
-            (true, true, _) => format!("is enabled, with {errors} so far ({LOG})"),
-        };
-        format!("the subscription {} {state}", self.name)
+        format!("the subscription {} {state}{log}", self.name)
     }
 }
 

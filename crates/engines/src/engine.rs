@@ -37,6 +37,11 @@ impl Engine {
         Engine { profile, replication: None }
     }
 
+    /// An engine with this profile, as tests compare a wrong one with a server.
+    pub const fn with_profile(profile: &'static Profile) -> Engine {
+        Engine::of(profile)
+    }
+
     /// The same, replicated by this system.
     pub(crate) fn replicated_by(self, replication: &'static Replication) -> Engine {
         Engine { replication: Some(replication), ..self }

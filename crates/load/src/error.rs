@@ -287,6 +287,14 @@ pub enum LoadError {
         /// What failed there.
         source: Box<LoadError>,
     },
+    /// A node with a ledger of its own is away.
+    #[error("the ledger of node {node} cannot be read, and a run that writes is recorded on every node")]
+    LedgerAway {
+        /// Its name in the cluster file.
+        node: String,
+        /// What the attempt met.
+        source: Box<LoadError>,
+    },
     /// An engine that this program cannot fill.
     #[error("load does not support clusters of the engine {engine}")]
     Engine {

@@ -12,9 +12,10 @@ use crate::dataset::leaf_names;
 use crate::error::LoadError;
 use crate::fill::{Fill, Reporter};
 use crate::index::Finish;
-use crate::ledger;
-use crate::options::Via;
-use crate::progress::{Counters, Phase, TICK};
+use crate::ledger::{self, qualified};
+use crate::node_sessions;
+use crate::options::{StopLevel, Via};
+use crate::progress::{Counters, LoadEvent, Phase, TICK};
 use crate::shape::Shape;
 use crate::{peers, shard, trust};
 
@@ -48,10 +49,11 @@ pub(crate) fn run(
         Some(leaves) => finish.statistics_of(leaves, &mut || tick(f64::NAN)),
         None => finish.statistics(&mut || tick(f64::NAN)),
     });
-    fill.spent.analyze = start.elapsed();
     if !analyzed? {
         return Ok(false);
     }
+    statistics_of_copies(fill, reporter, counters);
+    fill.spent.analyze = start.elapsed();
     // With statistics, as each is checked by a query.
     let start = Instant::now();
     let referred =
@@ -79,6 +81,38 @@ pub(crate) fn run(
     }
     reporter.tick(counters);
     Ok(true)
+}
+
+/// Statistics on the nodes to which the engine has brought the rows: it brings no statistics. A node that is away or behind gathers them by itself some time.
+fn statistics_of_copies(fill: &Fill<'_>, reporter: &mut Reporter<'_>, counters: &Counters) {
+    let schema = &fill.model().schema_name;
+    let names: Vec<String> =
+        fill.content.tables().iter().map(|table| qualified(schema, table.name)).collect();
+    let begun = Instant::now();
+    for (node, spec) in &fill.sessions.copies {
+        let gathered = node_sessions::connect(spec).and_then(|mut control| {
+            for name in &names {
+                if fill.stop.level() > StopLevel::Run {
+                    break;
+                }
+                let analyzed = control.batch_execute(&format!("analyze {name}"));
+                analyzed.map_err(|source| LoadError::sql("gathering statistics", source))?;
+                reporter.tick(counters);
+            }
+            Ok(())
+        });
+        if let Err(error) = gathered {
+            reporter.observer.event(&LoadEvent {
+                kind: record::event::NOTE,
+                message: format!(
+                    "{node} has no statistics of the new tables yet ({}): run there when it answers: analyze {}",
+                    error.reason(),
+                    names.join(", ")
+                ),
+                duration: Some(begun.elapsed()),
+            });
+        }
+    }
 }
 
 /// The leaves of each node by name, where rows are spread; empty where each node has the whole table.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use connect::ConnSpec;
 use connect::control::Control;
 use engines::cluster::Cluster;
-use engines::profile::Sizes;
+use engines::profile::{Layout, LoadPath, Sizes};
 
 use crate::absent::{self, Waiting};
 use crate::error::LoadError;
@@ -82,6 +82,8 @@ pub(crate) struct NodeSessions {
     pub(crate) names: Vec<String>,
     /// Where streams can enter with `--via each`: name and address; empty where they cannot.
     pub(crate) entries: Vec<(String, ConnSpec)>,
+    /// The nodes to which the engine brings all rows, and which gather their own statistics: name and address.
+    pub(crate) copies: Vec<(String, ConnSpec)>,
     /// The nodes that hold rows and are not filled directly.
     pub(crate) others: wal::Others,
     /// The engine's SQLSTATE values for another node that does not answer.
@@ -120,7 +122,13 @@ impl NodeSessions {
             false => Vec::new(),
         };
         let entries = entries.into_iter().map(|node| (node.name.clone(), node.spec.clone())).collect();
-        Ok(NodeSessions { shape, members, names, entries, others, node_lost: cluster.engine.node_lost })
+        let is_copied =
+            cluster.engine.load == LoadPath::Table && matches!(cluster.engine.layout, Layout::Copies(_));
+        let is_other = |node: &usize| is_copied && members.iter().all(|member| member.node != *node);
+        let copies = cluster.data_nodes().filter(is_other).map(|node| &cluster.nodes[node]);
+        let copies = copies.map(|node| (node.name.clone(), node.spec.clone())).collect();
+        let node_lost = cluster.engine.node_lost;
+        Ok(NodeSessions { shape, members, names, entries, copies, others, node_lost })
     }
 
     /// Makes sure that every control connection works.

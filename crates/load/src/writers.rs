@@ -73,7 +73,14 @@ impl Registry {
         let mut places = Vec::new();
         for node in cluster.ledger_nodes() {
             let found = &cluster.nodes[node].spec;
-            let mut control = crate::connections::shared(found)?;
+            let mut control =
+                crate::connections::shared(found).map_err(|error| match cluster.is_clustered() {
+                    true => LoadError::LedgerAway {
+                        node: cluster.nodes[node].name.clone(),
+                        source: Box::new(error),
+                    },
+                    false => error,
+                })?;
             let spec = crate::connections::of_node(cluster, found, &mut control)?;
             if spec != *found {
                 control = crate::connections::shared(&spec)?;

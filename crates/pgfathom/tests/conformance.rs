@@ -85,6 +85,13 @@ fn a_database_that_replicates_every_new_table_is_left_alone() {
         let left = server.value("select count(*) from pg_namespace where nspname = 'pgfathom_prove'");
         assert_eq!(left.expect("it answers").as_deref(), Some("0"), "{what}");
     }
+    // A subscriber may have the tables of a load.
+    let mut command = pgfathom(folder.path());
+    command.args(["load", "ycsb", "--rows", "100", "--watch", "off", "-h"]).arg(server.socket_dir());
+    command.args(["-p", &server.port().to_string(), "-U", "postgres", "postgres"]);
+    let ended: Ended = command.output().expect("the command starts").into();
+    let warned = "the publication everything is for all tables, and the slot subscriber may read it";
+    assert!(ended.exit == Some(0) && ended.stderr.contains(warned), "{}{}", ended.stdout, ended.stderr);
 }
 
 /// Proofs refresh the subscriptions of the cluster, by their names; those of users stay as they are, whatever they are called.

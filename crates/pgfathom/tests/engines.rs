@@ -5,6 +5,8 @@ use crate::labs::{self, ClusterLab};
 use std::path::Path;
 use std::time::Duration;
 
+mod values;
+
 use crate::support;
 use lab::local::{Installation, Topology};
 use lab::throwaway::{ThrowawayCluster, installations};
@@ -17,6 +19,10 @@ fn trial(need: &'static str, topology: &Topology, extension: Option<&str>) -> Op
     let installation = Installation::at(Path::new(&programs)).expect("an engine that was built has a server");
     let servers = ThrowawayCluster::start(&installation, topology, &[]).expect("a throwaway cluster starts");
     Some(Trial::new(ClusterLab::new(servers), topology.kind(), extension))
+}
+
+fn engine(name: &str) -> engines::Engine {
+    engines::Engine::parse(name).expect("an engine has this name")
 }
 
 /// The programs of an engine; nothing, and a skip, where it is not built.
@@ -58,6 +64,7 @@ fn citus_is_loaded_verified_driven_and_proved() {
     a_node_that_the_file_lacks_is_named(lab);
     a_node_of_another_cluster_is_refused(lab);
     a_database_without_nodes_is_refused(lab);
+    values::of_a_catalog_are_found(lab, engine("citus"));
 }
 
 /// What the coordinator does not return is looked for on each node.
@@ -281,7 +288,10 @@ fn citus_loses_a_worker_and_moves_shards_under_load() {
     let load = "load ycsb --rows 60000 -j 2 -o loaded";
     let command = trial.lab.command(load);
     let loading = std::thread::spawn(move || labs::expect(0, command, load));
-    std::thread::sleep(AWAY);
+    let events = trial.lab.folder.path().join("loaded/events.ndjson");
+    testing::wait_for("the load has noticed that the worker is away", || {
+        std::fs::read_to_string(&events).is_ok_and(|events| events.contains("another node does not answer"))
+    });
     trial.lab.servers.node_mut(2).start_again().expect("the server starts again");
     let loaded = loading.join().expect("the load ends");
     let errors = &loaded.stderr;
@@ -356,6 +366,11 @@ fn postgres_pro_multimaster_is_loaded_verified_driven_and_proved() {
     let Some(mut trial) = trial("engine-mtm", &Topology::Mtm { nodes: 3 }, None) else { return };
     let lab = &trial.lab;
     trial.load_and_verify();
+    // The engine brings the rows to the others, and no statistics.
+    for node in [0, 1, 2] {
+        let known = "select count(*)::text from pg_catalog.pg_stats where tablename = 'usertable'";
+        assert_ne!(lab.sql(node, known), "0", "node {node} has statistics");
+    }
     lab.expect(0, "run -b ycsb-a -c 3 -t 20 --connect each -o each");
     assert_eq!(lab.run_json("each")["target"]["engine"], "mtm");
     for node in [0, 2] {
@@ -374,6 +389,7 @@ fn postgres_pro_multimaster_is_loaded_verified_driven_and_proved() {
     trial.look();
     trial.prove();
     a_node_that_the_file_lacks_is_named(lab);
+    values::of_a_replication_are_found(lab, engine("mtm"), "mtm", &["prepared"]);
     // The node at which a proof enters dies and stays away: it goes on at the others.
     for what in ["bank", "ack"] {
         let prove = format!("prove {what} -T 6 -o without-{what}");
@@ -397,6 +413,12 @@ fn pgactive_is_loaded_verified_driven_and_proved() {
     let topology = Topology::Pgactive { nodes: 2 };
     let Some(trial) = trial("engine-pgactive", &topology, Some("pgactive")) else { return };
     every_node_has_what_one_wrote(&trial);
+    values::of_a_replication_are_found(
+        &trial.lab,
+        engine("multimaster"),
+        "pgactive",
+        &["pgactive: add table", "pgactive: remove table"],
+    );
 }
 
 /// Slots of one follower have the same name on all others: the one that is behind is named, and there is no verdict.
@@ -433,9 +455,18 @@ fn pglogical_is_loaded_verified_driven_and_proved() {
         return testing::skip(&testing::Lack::new(NEED, "no PostgreSQL here has the extension pglogical"));
     };
     let servers = ThrowawayCluster::start(&installation, &topology, &[]).expect("a throwaway cluster starts");
-    let trial = Trial::new(ClusterLab::new(servers), "pglogical", Some("pglogical"));
+    let mut trial = Trial::new(ClusterLab::new(servers), "pglogical", Some("pglogical"));
     every_node_has_what_one_wrote(&trial);
     a_node_that_receives_nothing_is_no_verdict(&trial.lab);
+    // Without the first node reads go on; a run that writes has to be recorded there, too.
+    trial.lab.servers.node_mut(0).kill9().expect("the server is killed");
+    trial.lab.expect(0, "run -b ycsb-c -c 1 -t 5 -o read");
+    let refused = trial.lab.expect(1, "run -b ycsb-update -c 1 -t 5 -o written-without").stderr;
+    assert!(
+        refused.contains("the ledger of node m1 cannot be read")
+            && refused.contains("start the server of m1"),
+        "{refused}"
+    );
 }
 
 /// Replication that did not work before the proof is no sign of what the engine promises.

@@ -14,7 +14,7 @@ const ARROWS: [(&str, &[&str]); 19] = [
     ("testing", &[]),
     ("postgres", &[]),
     ("connect", &["postgres", "record", "wire"]),
-    ("engines", &["connect", "postgres", "wire"]),
+    ("engines", &["connect", "postgres", "record", "wire"]),
     ("lab", &["connect", "engines", "postgres", "record"]),
     ("load", &["data", "postgres", "wire", "record", "connect", "engines"]),
     ("run", &["wire", "record", "connect", "engines"]),

@@ -46,6 +46,7 @@ pub mod sample;
 mod schema;
 pub mod statement;
 pub mod statistics;
+pub mod subscription;
 pub mod summary;
 pub mod sweep;
 pub mod totals;

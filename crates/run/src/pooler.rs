@@ -22,12 +22,20 @@ const PREPARED: &str = "a connection pooler in transaction mode can give each tr
 /// The same where no pooler was seen.
 const THROWN_AWAY: &str = "with -M prepared every session prepares its statements once: a script with DEALLOCATE or DISCARD ALL drops them, and a \
      pooler may give each transaction another server process; add -M extended or -M simple, which keep nothing";
+/// The same for statements that are sent in no other way.
+const PREPARED_ALWAYS: &str = "a connection pooler in transaction mode can give each transaction another server process, which does not have the prepared \
+     statements, and this workload needs them: connect to the server itself or to a pool of sessions (pool_mode = session), or let the pooler track prepared \
+     statements (pgbouncer 1.21 and later: max_prepared_statements)";
+/// The same where no pooler was seen.
+const THROWN_AWAY_ALWAYS: &str = "every session prepares its statements once, and a pooler may give each transaction another server process: connect to \
+     the server itself or to a pool of sessions (pool_mode = session)";
 /// Statements that scripts prepare by themselves.
 const OWN: &str = "a statement that a script prepares by itself (PREPARE) stays until DEALLOCATE or DISCARD ALL, or the end of the session: prepare \
                    and execute it in \
      one transaction, and deallocate it there";
 
-/// What to type next after an error about a prepared statement. `ours` are the statements that this program prepares.
+/// What to type next after an error about a prepared statement. `ours` are the statements that this program prepares: some workloads send theirs in no
+/// other way, and have no `-M`.
 pub fn hint(
     sqlstate: SqlState,
     message: &str,
@@ -46,9 +54,14 @@ pub fn hint(
     };
     // The names that this program gives; translations keep them.
     let is_ours = ours.iter().any(|spec| speaks_of(&spec.name)) || !message.contains('"');
+    let named: Vec<&StatementSpec> = ours.iter().filter(|spec| speaks_of(&spec.name)).collect();
+    let meant = if named.is_empty() { ours.iter().collect() } else { named };
+    let takes_modes = meant.iter().any(|spec| !spec.is_always_prepared) || meant.is_empty();
     is_lost.then_some(match between {
-        Between::SharedPool => PREPARED,
-        Between::Unknown if is_ours => THROWN_AWAY,
+        Between::SharedPool if takes_modes => PREPARED,
+        Between::SharedPool => PREPARED_ALWAYS,
+        Between::Unknown if is_ours && takes_modes => THROWN_AWAY,
+        Between::Unknown if is_ours => THROWN_AWAY_ALWAYS,
         Between::Unknown | Between::Scripts => OWN,
     })
 }
@@ -58,7 +71,9 @@ mod tests {
     use super::*;
 
     fn ours() -> Vec<StatementSpec> {
-        ["tpcb_branch", "script_0"].map(|name| StatementSpec::ours(name.into(), "select 1".into())).into()
+        let script = StatementSpec::ours("script_0".into(), "select 1".into());
+        let ours = StatementSpec::ours("tpcb_branch".into(), "select 1".into());
+        vec![ours, StatementSpec { is_always_prepared: false, ..script }]
     }
 
     const LOST: [(&[u8; 5], &str); 5] = [
@@ -87,13 +102,26 @@ mod tests {
     }
 
     #[test]
+    fn a_workload_without_modes_is_not_sent_to_one() {
+        let hint = |name: &str, between| {
+            let message = format!("prepared statement \"{name}\" already exists");
+            hint(SqlState(*b"42P05"), &message, between, &ours()).unwrap()
+        };
+        for between in [Between::SharedPool, Between::Unknown] {
+            assert!(hint("script_0", between).contains("-M extended"));
+            let always = hint("tpcb_branch", between);
+            assert!(!always.contains("-M") && always.contains("pool_mode = session"), "{always}");
+        }
+    }
+
+    #[test]
     fn without_a_pooler_none_is_blamed() {
-        for message in [
-            "prepared statement \"script_0\" does not exist",
-            "prepared statement \"tpcb_branch\" does not exist",
+        for (message, words) in [
+            ("prepared statement \"script_0\" does not exist", "DISCARD ALL drops them"),
+            ("prepared statement \"tpcb_branch\" does not exist", "a pooler may give"),
         ] {
             let hint = |between| hint(SqlState(*b"26000"), message, between, &ours()).unwrap();
-            assert!(hint(Between::Unknown).contains("DISCARD ALL drops them"), "{message}");
+            assert!(hint(Between::Unknown).contains(words), "{message}");
             assert!(!hint(Between::Scripts).contains("pooler"), "{message}");
         }
         let own =

@@ -134,6 +134,25 @@ impl Watch {
                 stall.failed += beat.failed;
             }
         }
+        self.withdraw();
+    }
+
+    /// Takes back a stall of less than a second between two commits: a worker had counted those of one second with those of another, which only seemed empty.
+    fn withdraw(&mut self) {
+        let lasted = |one: &Outage| one.to.map(|to| to.saturating_sub(one.from));
+        let is_none = |one: &Outage| {
+            one.cause == Cause::Stalled && lasted(one).is_some_and(|time| time < NANOS_PER_SECOND)
+        };
+        let seemed = self.outages.len() - self.open;
+        let mut place = 0;
+        self.outages.retain(|one| {
+            place += 1;
+            place <= self.open || !is_none(one)
+        });
+        if seemed > 0 && self.outages.len() == self.open {
+            self.tps_before = None;
+            self.recent.clear();
+        }
     }
 
     /// The run is over: what was seen of it.
@@ -303,6 +322,23 @@ mod tests {
         let mut watch = Watch::default();
         beats.iter().for_each(|beat| watch.second(beat, &[]));
         watch.finish(&[])
+    }
+
+    /// The commits of 2.0 s to 2.4 s were published early, and those behind it late.
+    #[test]
+    fn a_second_that_only_seems_empty_is_no_stall() {
+        let mut beats = vec![
+            beat(0, &[5, 995], 0),
+            beat(1, &[1_000, 2_400], 0),
+            beat(2, &[], 0),
+            beat(3, &[2_401, 3_999], 0),
+            beat(4, &[4_005, 4_995], 0),
+        ];
+        assert_eq!(outages_of(&beats), []);
+        // And one behind it is found as ever.
+        beats.extend([beat(5, &[], 0), beat(6, &[], 0), beat(7, &[7_100, 7_990], 0)]);
+        let found = outages_of(&beats);
+        assert_eq!((found.len(), found[0].from), (1, 4_995 * S / 1_000), "{found:?}");
     }
 
     #[test]

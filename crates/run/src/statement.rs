@@ -53,8 +53,9 @@ impl PrepareError {
             PrepareError::Parameters { spec, .. } => (spec, None),
         };
         // The session is new: only a pooler can have prepared anything in it.
-        let lost =
-            |error: &ServerError| pooler::hint(error.sqlstate, &error.message, Between::SharedPool, &[]);
+        let lost = |error: &ServerError| {
+            pooler::hint(error.sqlstate, &error.message, Between::SharedPool, std::slice::from_ref(spec))
+        };
         if let Some(hint) = server.and_then(lost) {
             return Some(hint.to_owned());
         }

@@ -19,6 +19,8 @@ pub struct StatementSpec {
     pub place: Option<String>,
     /// What to type where the server knows none of its tables.
     pub fill: Option<&'static str>,
+    /// Its workload sends it in no other way than prepared.
+    pub is_always_prepared: bool,
 }
 
 impl StatementSpec {
@@ -35,6 +37,7 @@ impl StatementSpec {
             parameters,
             place: None,
             fill: None,
+            is_always_prepared: true,
         }
     }
 }

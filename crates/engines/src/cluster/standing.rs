@@ -15,6 +15,10 @@ use connect::control::Control;
 /// Foreign servers named in a note; more are counted.
 const SERVERS_NAMED_MAX: usize = 5;
 
+/// A publication for all tables, and a slot that may belong to a subscription to it.
+const SUBSCRIBED: &str = "select p.pubname, s.slot_name from pg_catalog.pg_publication p cross join pg_catalog.pg_replication_slots s \
+    where p.puballtables and s.slot_type = 'logical' and s.plugin = 'pgoutput' and s.database = pg_catalog.current_database() order by 1, 2 limit 1";
+
 /// What the server loads at its start; plain roles may not read it.
 const LIBRARIES: &str = "select pg_catalog.current_setting('shared_preload_libraries')";
 
@@ -227,6 +231,22 @@ impl Cluster {
         ))
     }
 
+    /// If this is one server of plain PostgreSQL whose publication sends every table to subscribers: that they stop at the rows of a table that they lack.
+    /// `None` also where the role may not read that.
+    pub fn before_subscribers(&self, control: &mut Control) -> Option<String> {
+        if self.data_nodes().nth(1).is_some() || self.engine != Engine::default() {
+            return None;
+        }
+        let rows = catalog::rows(&mut **control, SUBSCRIBED).ok()?;
+        let row = rows.first()?;
+        let word = |column: usize| row.get(column).unwrap_or_default().replace(char::is_control, " ");
+        let (publication, slot) = (word(0), word(1));
+        Some(format!(
+            "the publication {publication} is for all tables, and the slot {slot} may read it: a subscriber without the tables of this load stops at their \
+             first row. Create them there and run ALTER SUBSCRIPTION ... REFRESH PUBLICATION, or load into another database"
+        ))
+    }
+
     /// If this is one server of plain PostgreSQL: that it has an engine's library loaded all the same, whose extension this database is no part of.
     /// `None` also where the role may not read that.
     pub fn beside_an_engine(&self, control: &mut Control) -> Option<String> {
@@ -247,7 +267,7 @@ impl Cluster {
 }
 
 /// The names in a value of `shared_preload_libraries`, without their folders and quotes.
-fn libraries(setting: &str) -> Vec<String> {
+pub fn libraries(setting: &str) -> Vec<String> {
     let name = |entry: &str| {
         let entry = entry.trim().trim_matches('"');
         entry.rsplit('/').next().unwrap_or(entry).trim_end_matches(".so").to_lowercase()

@@ -84,7 +84,9 @@ const OWN: Own = Own {
         "case when c.relname ~ '_[0-9]{5,18}$' then (select count(*) from pg_catalog.pg_dist_shard h join pg_catalog.pg_dist_shard s \
            on s.logicalrelid = h.logicalrelid where h.shardid = pg_catalog.substring(c.relname::text, '[0-9]+$')::bigint having count(*) > 0) end",
     ),
-    shards: "SELECT table_name, citus_table_type, distribution_column, shard_count FROM citus_tables;",
+    // The view citus_tables is in the schema public, or in another one where there is no such schema.
+    shards: "SELECT p.logicalrelid AS table_name, p.partmethod, pg_catalog.column_to_column_name(p.logicalrelid, p.partkey) AS distribution_column, \
+             (SELECT count(*) FROM pg_catalog.pg_dist_shard s WHERE s.logicalrelid = p.logicalrelid) AS shards FROM pg_catalog.pg_dist_partition p;",
     pools: "citus.max_cached_conns_per_worker, citus.max_adaptive_executor_pool_size and citus.max_shared_pool_size at the nodes where clients enter",
     slots: &["citus_shard_"],
     subscriptions: &["citus_shard_"],

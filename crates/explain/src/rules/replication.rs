@@ -62,7 +62,7 @@ pub(super) const RULES: &[Rule] = &[
         id: "REP-07",
         title: "applying replicated changes fails",
         needs: &[Looked("subscription")],
-        limits: "any error of an apply worker, a subscription that is disabled, by an error or by hand, or one whose worker is down; subscriptions that an \
+        limits: "any error of an apply worker, a subscription that is disabled, by an error or by hand, or one that has stopped; subscriptions that an \
             engine keeps for its own use, or disables itself, do not count",
         judge: subscription::apply_fails,
         links: &["https://www.postgresql.org/docs/current/logical-replication-conflicts.html"],

@@ -14,6 +14,9 @@ impl LoadError {
             LoadError::Node { source, .. } => return source.hint(),
             LoadError::Connect(_) if self.is_no_room() => return sqlstate_hint(self.sqlstate()?),
             LoadError::Connect(error) => return error.hint(),
+            LoadError::LedgerAway { node, .. } => format!(
+                "start the server of {node}, then type the same command again; a run that only reads needs no ledger, and goes on at the other nodes"
+            ),
             LoadError::ServerLost { .. } => continued("start the server (its log has the reason)"),
             LoadError::NodeAway { .. } => continued("start the node that the error names (its log has the reason)"),
             _ if self.is_connection_lost() => continued("read the server's log"),

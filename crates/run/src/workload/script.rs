@@ -75,6 +75,7 @@ impl Scripts {
                     is_read: statement.capture().is_some(),
                     parameters: statement.parameters().len(),
                     place: Some(format!("{}:{}", script.name(), script.line(command))),
+                    is_always_prepared: false,
                     fill: statement.prepared().contains("pgbench_").then_some(self.fill),
                 };
                 (statement.number(), spec)

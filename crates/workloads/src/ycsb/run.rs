@@ -372,6 +372,7 @@ fn statements(ycsb: &Ycsb) -> Vec<StatementSpec> {
     let spec = |name: String, sql: String| StatementSpec {
         mode: ycsb.mode,
         fill: Some(FILL),
+        is_always_prepared: false,
         ..StatementSpec::ours(name, sql)
     };
     let fields: Vec<String> = (0..FIELD_COUNT).map(|field| format!("field{field}")).collect();

@@ -209,20 +209,14 @@ fn subscriptions(node: &mut Node<'_>) -> Judged {
     let draft = |row: &Value| {
         let name = json::text(row, "subscription");
         let errors = json::count(row, "errors").unwrap_or(0);
-        if json::flag(row, "enabled") == Some(false) {
-            return warn(
-                &*name,
-                format!("subscription {name} is disabled; {} counted", number::counted(errors, "error")),
-            )
-            .advice("enable it, or drop it together with its slot")
-            .run(format!("ALTER SUBSCRIPTION {name} ENABLE;"));
+        let (enabled, workers) = (json::flag(row, "enabled") != Some(false), json::count(row, "workers"));
+        let state = record::subscription::state(enabled, workers != Some(0), errors);
+        let claim = format!("subscription {name} {state}");
+        if !enabled {
+            return warn(&*name, claim)
+                .advice("enable it, or drop it together with its slot")
+                .run(format!("ALTER SUBSCRIPTION {name} ENABLE;"));
         }
-        let workers = json::count(row, "workers").unwrap_or(0);
-        let claim = format!(
-            "subscription {name} has {} and {} counted",
-            number::counted(workers, "worker"),
-            number::counted(errors, "error")
-        );
         warn(&*name, claim)
             .figure(errors as f64, Unit::Count)
             .advice("look into the log of the subscriber for the row that cannot be applied")

@@ -3,7 +3,6 @@
 use crate::case::{Case, Thing};
 use crate::rule::{Answer, Claim};
 use crate::rules::paste::literal;
-use crate::units;
 use record::event;
 use record::finding::{Level, Severity};
 use record::watched::own;
@@ -45,7 +44,9 @@ fn failing(case: &Case, subscription: &Thing<'_>) -> Option<Claim> {
         ["conflict", "duplicate key", "logical replication"].iter().any(|part| event.message.contains(part))
     });
     let name = record::statement::quoted(subscription.name);
-    let what = format!("failed {} to apply changes", units::counted(errors as usize, "time"));
+    let is = |field: &str| subscription.lines.flag(field) != Some(false);
+    let state = record::subscription::state(is("enabled"), is("running"), errors as u64);
+    let what = format!("{state}: changes of the other node are not applied");
     Some(
         claim(subscription, Severity::High, &what)
             .number("errors", errors)
@@ -79,7 +80,8 @@ fn disabled(case: &Case, subscription: &Thing<'_>) -> Option<Claim> {
     }
     // Nodes of a group differ from then on; the table of another server may be wanted up to that day only.
     let severity = if is_native { Severity::Low } else { Severity::Medium };
-    let claim = claim(subscription, severity, "is disabled: changes of the other node are not applied")
+    let state = record::subscription::state(false, false, 0);
+    let claim = claim(subscription, severity, &format!("{state}: changes of the other node are not applied"))
         .because("a user disabled it, or an error did (disable_on_error): the log of this node shows which");
     Some(match gone(case, subscription) {
         Some(why) => claim.because(why).remedy(again(case, subscription), &[]),
@@ -95,9 +97,10 @@ fn stopped(case: &Case, subscription: &Thing<'_>) -> Option<Claim> {
     if lines.flag("running") != Some(false) || lines.flag("enabled") != Some(true) {
         return None;
     }
+    let state = record::subscription::state(true, false, 0);
     if let Some(why) = gone(case, subscription) {
         let what = format!(
-            "is down for good: its slot {} on the other node is gone, and the changes that it kept are lost to this node",
+            "{state} for good: its slot {} on the other node is gone, and the changes that it kept are lost to this node",
             lines.word("slot")
         );
         let claim = claim(subscription, Severity::High, &what).because(why);
@@ -105,7 +108,7 @@ fn stopped(case: &Case, subscription: &Thing<'_>) -> Option<Claim> {
     }
     let log = case.events_of(event::SERVER_LOG).find(|event| event.message.contains("apply"));
     Some(
-        claim(subscription, Severity::High, "is down: changes of the other node are not applied")
+        claim(subscription, Severity::High, &format!("{state}: changes of the other node are not applied"))
             .with(log, |claim, event| claim.because(format!("the server's log: {}", event.message)))
             .because(
                 "its worker starts again and again and ends each time: at the same change, or because it cannot connect; its slot on the publisher keeps WAL \
