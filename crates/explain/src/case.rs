@@ -10,8 +10,10 @@ mod rows;
 mod table_queue;
 mod target;
 mod texts;
+mod waiter;
 
 pub use table_queue::TableQueue;
+pub use waiter::Waiter;
 
 use crate::series::Series;
 use crate::stacks::Stacks;
@@ -169,35 +171,6 @@ pub struct SettingChange {
     pub after: String,
 }
 
-/// A session that waited for a lock.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub struct Waiter {
-    /// Its process.
-    pub pid: u64,
-    /// Whom it waited for, and who was at the end of that chain; 0 is a prepared transaction.
-    pub blocked_by: u64,
-    /// The session that waited for no other.
-    pub root: u64,
-    /// The state of the root.
-    pub root_state: String,
-    /// `relation`, `transactionid`, ...
-    pub lock_type: String,
-    /// Whether it is an advisory lock that the engine takes itself.
-    pub is_own: bool,
-    /// The mode it wanted.
-    pub mode: String,
-    /// The relation; empty for other locks.
-    pub relation: String,
-    /// The table whose row it waits for; empty if that is not known.
-    pub row_of: String,
-    /// Its statement.
-    pub query: String,
-    /// Its longest wait.
-    pub wait_s: f64,
-    /// The looks at which it waited.
-    pub ticks: Series,
-}
-
 /// The most changes of settings: more than a person makes by hand.
 pub(crate) const SETTING_CHANGES_MAX: usize = 1_000;
 
@@ -348,45 +321,6 @@ impl Case {
                 }
             },
         }
-    }
-
-    /// The details are those of the longest wait: a process id may wait several times.
-    fn keep_waiter(&mut self, t_us: u64, values: &Map<String, Value>) {
-        let number = |field: &str| values.get(field).and_then(Value::as_u64).unwrap_or(0);
-        let word = |field: &str| values.get(field).and_then(Value::as_str).unwrap_or("").to_string();
-        let key = (word("node"), number("pid"));
-        self.keep_queue(
-            &key.0,
-            number("root"),
-            [word("relation"), word("mode"), word("query"), word("blocker_query")],
-        );
-        if self.waiters.len() >= THINGS_MAX && !self.waiters.contains_key(&key) {
-            return;
-        }
-        let wait_s = values.get("wait_s").and_then(Value::as_f64).unwrap_or(0.0);
-        let waiter = self.waiters.entry(key).or_default();
-        waiter.ticks.push(t_us, 0, 1.0);
-        if waiter.pid == 0 || wait_s >= waiter.wait_s {
-            *waiter = Waiter {
-                pid: number("pid"),
-                blocked_by: number("blocked_by"),
-                root: number("root"),
-                root_state: word("root_state"),
-                lock_type: word("lock_type"),
-                is_own: values.get("own").and_then(Value::as_bool) == Some(true),
-                mode: word("mode"),
-                relation: word("relation"),
-                row_of: word("row_of"),
-                query: word("query"),
-                wait_s,
-                ticks: std::mem::take(&mut waiter.ticks),
-            };
-        }
-    }
-
-    /// Sessions of a node that waited for locks.
-    pub(crate) fn waiters<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a Waiter> {
-        self.waiters.iter().filter(move |((other, _), _)| other == node).map(|(_, waiter)| waiter)
     }
 
     /// Lines of the client have no place; their step is their object.

@@ -1,9 +1,12 @@
 //! Commands that would do nothing, or the wrong thing, on this server are not printed: a setting that has the value already, a size that is larger
 //! already, a setting that this release does not have, an index that is there, one with a parameter in it, or one that the server would refuse.
 //!
+//! Neither are those that cannot reach what they are for: where a file, the command line or a narrower setting wins (`setting`).
+//!
 //! Rules write their remedies for any server; what the recording shows of this one is compared here, once for all of them.
 
 mod index;
+mod setting;
 mod wal;
 
 use crate::case::Case;
@@ -36,7 +39,8 @@ const SINCE: &str = "-- PostgreSQL ";
 pub(crate) fn prune(case: &Case, findings: &mut Findings) {
     for finding in &mut findings.findings {
         let node = finding.node.clone().unwrap_or_default();
-        finding.remedy.commands = pruned(case, &node, &finding.remedy.commands);
+        finding.remedy.commands =
+            setting::that_reach(case, &node, pruned(case, &node, &finding.remedy.commands));
     }
 }
 

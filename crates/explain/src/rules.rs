@@ -32,7 +32,7 @@ mod locked;
 mod member;
 mod memory;
 mod network;
-mod observer;
+pub(crate) mod observer;
 mod odd;
 mod overhead;
 mod overlap;
@@ -73,6 +73,7 @@ pub(crate) mod wal;
 pub(crate) mod waste;
 
 use crate::rule::Rule;
+pub(crate) use paste::literal;
 
 /// Those in front of the rules about plans.
 const BEFORE: [&[Rule]; 35] = [

@@ -4,40 +4,27 @@
 //! Rules look at their own condition only. What connects them is here, as tables.
 
 mod causes;
+mod cost;
 mod databases;
 mod slices;
 
 use crate::case::Case;
 use crate::node_time;
-use crate::rules::costly::in_a_line;
 use crate::rules::failing::GIVES_UP_EARLY;
 use crate::rules::generator::deadlock::OVER_NODES;
 use crate::rules::lock::{BY_DESIGN, ENGINES};
-use crate::rules::plan::UNSURE;
+use crate::rules::observer::CPUS_FULL;
 use crate::rules::statement::BY_STATEMENT;
-use crate::rules::statement::{OWN_LIMIT, SAVED_LEAST, SAVED_MOST, compiled_share};
+use crate::rules::statement::OWN_LIMIT;
 use crate::rules::waste::DEAD_ROWS;
 use crate::units;
 use causes::CAUSES;
 use record::Findings;
-use record::escape::ascii;
-use record::finding::{Benefit, Finding, GENERAL, Health, Severity, Uncovered};
+use record::finding::{Finding, GENERAL, Health, Severity, Uncovered};
 use record::watched::{MORE_THAN_READ, Missing};
 use slices::SLICES;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Names of numbers that are shares of the DB time, in the order of preference.
-const SHARES: [&str; 5] = ["share", "wal_share", "commit_share", "hot_share", "sync_share"];
-/// Findings of other areas whose `share` is not one of the DB time.
-const OTHER_SHARES: [&str; 11] = [
-    "CPU-01", "CPU-05", "FS-01", "FS-02", "FS-03", "SEC-01", "NET-03", "OBS-01", "OBS-02", "CAP-01", "CPU-03",
-];
-/// Below this share of the DB time a finding is worth knowing, and nothing more.
-const NOTE_SHARE_MAX: f64 = 0.02;
-/// Below this share it is low.
-const LOW_SHARE_MAX: f64 = 0.1;
-/// Below this share it is not high.
-const MEDIUM_SHARE_MAX: f64 = 0.3;
 /// A slice of the time that needs an answer: this share of it ...
 const SLICE_SHARE_MIN: f64 = 0.1;
 /// ... or so many sessions that wait.
@@ -46,160 +33,6 @@ const SLICE_SESSIONS_MIN: f64 = 1.0;
 const UNCOVERED_SHARE_MIN: f64 = 0.5;
 /// A share of fewer sessions than this is a share of nothing.
 const SLICE_ANY_MIN: f64 = 0.1;
-
-/// Active sessions of a node, on average, below which no share of their time is more than low.
-const LITTLE_ACTIVE_MAX: f64 = 0.25;
-
-/// What a remedy saves of the time that its finding takes: at least, at most. Ours; a condition whose remedy may also do nothing begins at 0.
-const SAVED: &[(&str, f64, f64)] = &[
-    ("PLAN-01", 0.7, 1.0),
-    ("PLAN-02", 0.2, 0.8),
-    ("PLAN-03", 0.9, 1.0),
-    ("PLAN-04", 0.5, 0.95),
-    ("PLAN-05", 0.0, 0.9),
-    ("PLAN-06", 0.5, 1.0),
-    ("PLAN-08", 0.3, 1.0),
-    ("PLAN-09", 0.3, 0.95),
-    ("PLAN-10", 0.5, 1.0),
-    ("PLAN-11", 0.5, 1.0),
-    ("PLAN-12", 0.0, 0.9),
-    ("PLAN-13", 0.0, 0.95),
-    ("PLAN-15", 0.3, 0.95),
-    ("PLAN-20", 0.5, 1.0),
-    ("PLAN-21", 0.5, 1.0),
-    ("PLAN-22", 0.5, 1.0),
-    ("PLAN-23", 0.5, 1.0),
-    ("PLAN-24", 0.2, 0.95),
-    ("PLAN-28", 0.5, 1.0),
-    ("PLAN-29", 0.7, 1.0),
-    ("PLAN-30", 0.8, 1.0),
-    ("PLAN-31", 0.4, 1.0),
-    ("PLAN-32", 0.3, 1.0),
-    ("PLAN-33", 0.3, 1.0),
-    ("PLAN-34", 0.4, 1.0),
-    ("PLAN-35", 0.4, 1.0),
-    ("PLAN-36", 0.0, 0.8),
-    ("PLAN-37", 0.4, 1.0),
-    ("PLAN-38", 0.6, 1.0),
-    ("PLAN-39", 0.1, 0.6),
-    ("PLAN-40", 0.05, 0.6),
-    ("PLAN-45", 0.0, 0.9),
-    ("PLAN-46", 0.5, 1.0),
-    ("PLAN-47", 0.0, 0.95),
-    ("PLAN-48", 0.5, 1.0),
-    ("PLAN-50", 0.5, 1.0),
-    ("PLAN-49", 0.5, 1.0),
-    ("PLAN-51", 0.5, 1.0),
-    ("SES-08", 0.5, 1.0),
-    ("PLAN-52", 0.4, 1.0),
-    ("PLAN-53", 0.5, 1.0),
-    ("PLAN-54", 0.5, 1.0),
-    ("PLAN-55", 0.5, 1.0),
-    ("PLAN-56", 0.2, 1.0),
-    ("VAC-14", 0.4, 1.0),
-    ("TXN-13", 0.0, 0.9),
-    ("VAC-13", 0.3, 0.95),
-    ("MEM-07", 0.2, 0.9),
-    ("TXN-10", 0.3, 0.6),
-    ("TXN-12", 0.3, 1.0),
-    ("TXN-14", 0.3, 1.0),
-    ("LOG-03", 0.2, 0.95),
-    ("PLAN-64", 0.5, 1.0),
-    ("PLAN-86", 0.3, 1.0),
-    ("PLAN-87", 0.3, 1.0),
-    ("PLAN-88", 0.3, 1.0),
-    ("PLAN-89", 0.3, 1.0),
-    ("PLAN-90", 0.2, 0.95),
-    ("PLAN-63", 0.3, 0.95),
-    ("PLAN-68", 0.3, 0.95),
-    ("PLAN-69", 0.5, 1.0),
-    ("PLAN-70", 0.3, 1.0),
-    ("PLAN-71", 0.2, 0.95),
-    ("PLAN-72", 0.5, 1.0),
-    ("PLAN-73", 0.2, 0.95),
-    ("PLAN-74", 0.5, 1.0),
-    ("PLAN-75", 0.0, 0.95),
-    ("PLAN-76", 0.5, 1.0),
-    ("PLAN-77", 0.5, 1.0),
-    ("PLAN-78", 0.3, 1.0),
-    ("PLAN-79", 0.2, 0.9),
-    ("PLAN-80", 0.2, 0.9),
-    ("PLAN-81", 0.2, 1.0),
-    ("PLAN-82", 0.3, 1.0),
-    ("PLAN-83", 0.3, 1.0),
-    ("TXN-16", 0.3, 1.0),
-    ("TXN-17", 0.2, 0.9),
-    ("TXN-18", 0.3, 0.95),
-    ("TXN-19", 0.3, 1.0),
-    ("VAC-17", 0.3, 0.95),
-    ("EXT-03", 0.3, 1.0),
-    ("EXT-04", 0.3, 1.0),
-    ("EXT-05", 0.3, 1.0),
-    ("PLAN-65", 0.5, 1.0),
-    ("PLAN-66", 0.5, 1.0),
-    ("PLAN-67", 0.5, 1.0),
-    ("PLAN-84", 0.5, 1.0),
-    ("PLAN-85", 0.2, 0.95),
-    ("TXN-15", 0.2, 0.9),
-    ("LCK-09", 0.5, 1.0),
-    ("LWL-08", 0.5, 1.0),
-    ("WAL-11", 0.3, 0.95),
-    ("PLAN-41", 0.0, 0.9),
-    ("EXT-01", 0.0, 0.95),
-    ("VAC-11", 0.3, 0.95),
-    ("TXN-06", 0.2, 0.9),
-    ("TXN-07", 0.3, 0.95),
-    ("WAL-07", 0.1, 0.9),
-    ("WAL-12", 0.1, 0.9),
-    ("PLAN-14", 0.5, 1.0),
-    ("PLAN-25", 0.3, 1.0),
-    ("PLAN-27", 0.5, 1.0),
-    ("LWL-07", 0.3, 0.9),
-    ("MEM-06", 0.2, 0.9),
-    ("IO-10", 0.2, 0.8),
-    ("LCK-01", 0.8, 1.0),
-    ("LCK-03", 0.3, 1.0),
-    ("LCK-04", 0.8, 1.0),
-    ("LCK-05", 0.3, 0.9),
-    ("LCK-06", 0.3, 1.0),
-    ("LCK-07", 0.6, 1.0),
-    ("PLAN-57", 0.2, 0.8),
-    ("PLAN-58", 0.7, 1.0),
-    ("PLAN-59", 0.7, 1.0),
-    ("PLAN-60", 0.5, 0.95),
-    ("PLAN-61", 0.3, 0.95),
-    ("LCK-08", 0.6, 1.0),
-    ("VAC-15", 0.5, 0.95),
-    ("REP-14", 0.5, 0.95),
-    ("EXT-02", 0.5, 0.95),
-    ("EXT-06", 0.5, 0.98),
-    ("CFG-01", 0.3, 0.95),
-    ("LWL-01", 0.5, 0.95),
-    ("LWL-02", 0.5, 1.0),
-    ("LWL-03", 0.3, 0.9),
-    ("LWL-04", 0.5, 1.0),
-    ("LWL-05", 0.2, 0.7),
-    ("LWL-06", 0.3, 0.9),
-    ("DIST-06", 0.3, 0.9),
-    ("WAL-01", 0.3, 0.9),
-    ("WAL-10", 0.5, 1.0),
-    ("TXN-01", 0.5, 0.98),
-    ("REP-01", 0.3, 0.95),
-    ("REP-18", 0.5, 1.0),
-    ("SES-02", 0.5, 1.0),
-    ("SES-03", 0.5, 0.9),
-    ("CPU-06", 0.5, 1.0),
-    ("MEM-04", 0.2, 0.8),
-    ("IO-07", 0.2, 0.9),
-    ("IO-08", 0.2, 0.8),
-    ("IO-09", 0.5, 1.0),
-    ("NET-06", 0.3, 1.0),
-    ("VAC-10", 0.5, 1.0),
-    ("VAC-08", 0.5, 1.0),
-];
-
-/// Rules about compilation itself. What the remedies of all others save of a statement's time is only the rest of it.
-const OF_COMPILATION: [&str; 3] = ["CFG-01", "PLAN-03", "PLAN-17"];
 
 /// Causes on one node whose symptoms show on others: a standby's on its primary, that of a node which is away on the rest of its cluster.
 const SEEN_ELSEWHERE: [&str; 3] = ["REP-10", "REP-12", "REP-13"];
@@ -224,7 +57,7 @@ const FIRST_AID: &[(&str, &str)] = &[
 /// Completes the findings.
 pub(crate) fn complete(case: &Case, findings: &mut Findings) {
     for finding in &mut findings.findings {
-        cost(case, finding);
+        cost::weigh(case, finding);
     }
     special_before_general(&mut findings.findings);
     databases::name_them(case, &mut findings.findings);
@@ -233,74 +66,6 @@ pub(crate) fn complete(case: &Case, findings: &mut Findings) {
     findings.blind = blind(case, findings);
     findings.uncovered = uncovered(case, &findings.findings);
     findings.health = health(case, findings);
-}
-
-/// The share of the DB time, what the remedy would save of it, and a severity that fits.
-fn cost(case: &Case, finding: &mut Finding) {
-    if !OTHER_SHARES.contains(&finding.rule.as_str()) {
-        finding.impact = impact(case, finding);
-    }
-    if is_of_little_time(case, finding) {
-        finding.severity = finding.severity.min(Severity::Low);
-    }
-    let Some(whole) = finding.impact else { return };
-    let compiled = compiled_share_of(case, finding).min(whole);
-    let impact = whole - compiled;
-    if compiled > 0.0 {
-        finding.impact = Some(impact);
-        finding.evidence.push(format!(
-            "compilation is {} of the session time in this statement (PLAN-03): no other plan takes that away, so it is not counted here",
-            units::percent(compiled)
-        ));
-    }
-    let saved = SAVED.iter().find(|(rule, _, _)| *rule == finding.rule);
-    let is_unsure = finding.numbers.contains_key(UNSURE);
-    // What the recording shows of what can be saved is less than what remedies of the kind may save.
-    let of = |name: &str, usual: f64| finding.numbers.get(name).map_or(usual, |shown| shown.min(usual));
-    finding.benefit = saved.map(|(_, least, most)| Benefit {
-        least: if is_unsure { 0.0 } else { impact * of(SAVED_LEAST, *least) },
-        most: impact * of(SAVED_MOST, *most),
-    });
-    let most = match impact {
-        share if share < NOTE_SHARE_MAX => Severity::Note,
-        share if share < LOW_SHARE_MAX => Severity::Low,
-        share if share < MEDIUM_SHARE_MAX => Severity::Medium,
-        _ => Severity::High,
-    };
-    finding.severity = finding.severity.min(most);
-}
-
-/// The share of the session time in compilation of the statement that a finding is about.
-fn compiled_share_of(case: &Case, finding: &Finding) -> f64 {
-    if OF_COMPILATION.contains(&finding.rule.as_str()) {
-        return 0.0;
-    }
-    let Some(text) = statement_of(finding).map(ascii) else { return 0.0 };
-    let of_node = node_time::all(case).iter().filter(|time| finding.node.as_ref() == Some(&time.node));
-    let statement =
-        of_node.flat_map(|time| &time.statements).find(|statement| ascii(&in_a_line(statement)) == text);
-    statement.map_or(0.0, compiled_share)
-}
-
-fn impact(case: &Case, finding: &Finding) -> Option<f64> {
-    let node = finding.node.as_deref()?;
-    let time = node_time::all(case).iter().find(|time| time.node == node && !time.is_idle())?;
-    share_of_time(finding).map(|share| share.clamp(0.0, 1.0)).filter(|_| time.active > 0.0)
-}
-
-/// The share of its node's time that a finding is about, if it is about time.
-fn share_of_time(finding: &Finding) -> Option<f64> {
-    let named = SHARES.iter().find_map(|name| finding.numbers.get(*name));
-    named.filter(|_| SAVED.iter().any(|(rule, _, _)| *rule == finding.rule)).copied()
-}
-
-/// Whether it is about the time of a node whose sessions hardly work: programs, or a rate, send so little that even all of it limits nothing.
-fn is_of_little_time(case: &Case, finding: &Finding) -> bool {
-    let is_of_time = !OTHER_SHARES.contains(&finding.rule.as_str()) && share_of_time(finding).is_some();
-    let is_little = |time: &record::finding::NodeTime| {
-        Some(&time.node) == finding.node.as_ref() && time.active < LITTLE_ACTIVE_MAX
-    };
-    is_of_time && node_time::all(case).iter().any(is_little)
 }
 
 /// A rule that fits any statement gives way to one that knows what is wrong with it.
@@ -458,6 +223,8 @@ fn is_its(cause: &Finding, symptom: &Finding) -> bool {
     }
     match (cause.rule.as_str(), symptom.rule.as_str()) {
         ("REP-13", "LCK-01") => only_with(ENGINES),
+        // Only where the server had to wait for a CPU.
+        ("SES-02", "OBS-01") => only_with(CPUS_FULL),
         ("SES-01", symptom) if symptom != "SES-06" => cause.numbers.contains_key(BY_STATEMENT),
         ("SES-13", _) => cause.numbers.contains_key("pools_waiting"),
         // Rows before the page, and what a policy asks of each row, are what the walk touches.

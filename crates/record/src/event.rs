@@ -59,6 +59,9 @@ pub const FAULT: &str = "fault";
 pub const REPEATED: &str = "repeated";
 /// The field of a statement's text: whether the statement is one of pgfathom's own, as far as the recorder knows what it has sent.
 pub const OWN: &str = "own";
+/// The field of a statement's text: its parameters that are names of fields of documents, with those names as the text of a session has
+/// them: `$1 customer`, separated by `; `.
+pub const DOCUMENT_KEYS: &str = "document_keys";
 /// The field of a gap in the server's log, beside the bytes that were skipped: the bytes that were read since the last such gap.
 pub const LOG_READ_BYTES: &str = "read_bytes";
 

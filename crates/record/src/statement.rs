@@ -10,17 +10,19 @@ mod conjunct;
 mod index;
 mod inner;
 mod interval;
+mod keys;
 mod mask;
 mod shape;
 mod walk;
 
 pub use columns::{
-    as_name, index_columns, index_command, is_name, narrowing, quoted, schema_of, statistics_command,
+    as_name, index_columns, index_command, is_name, narrowing, quoted, schema_of, statistics_commands,
 };
 pub use conjunct::{Conjunct, Form};
 pub use index::{Call, Index, index};
 pub use inner::{commands, inner};
 pub use interval::Interval;
+pub use keys::document_keys;
 pub use mask::{mask, parameterized};
 pub use shape::Shape;
 

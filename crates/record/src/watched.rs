@@ -128,6 +128,15 @@ pub const REMOTE_ESTIMATE: &str = "its server is queried for estimates (use_remo
 /// Topic of a fact: a setting of a role or a database, named `SETTING of OWNER`.
 pub const OWN_SETTING: &str = "own_setting";
 
+/// Topic of where a setting of the server comes from: the file with its line (`/srv/postgresql.conf:12`), or [`COMMAND_LINE`].
+pub const SETTING_SOURCE: &str = "setting_source";
+/// The source of a setting that an option of the server's program sets: it wins over every file.
+pub const COMMAND_LINE: &str = "command line";
+/// The file that ALTER SYSTEM writes.
+pub const AUTO_CONF: &str = "postgresql.auto.conf";
+/// Topic of the built-in default of a setting that has a source: what ALTER SYSTEM SET takes.
+pub const SETTING_DEFAULT: &str = "setting_default";
+
 /// Topic and name of the fact that an engine's commits wait in an event that PostgreSQL does not have for it: kind and event, with a colon between them.
 pub const COMMIT_WAITS: (&str, &str) = ("commit", "waits");
 /// Topic and name of the fact that an engine's sessions wait in the same event for their client and for other nodes that do the work of a statement:

@@ -5,6 +5,7 @@
 mod hostile;
 mod plans;
 mod superuser;
+mod typed;
 mod unended;
 mod watched;
 

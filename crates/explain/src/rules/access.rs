@@ -3,7 +3,7 @@
 
 mod list;
 
-use super::costly::{busy, severity};
+use super::costly::{large, severity};
 use super::paste::literal;
 use super::plan::{self, Planned};
 use crate::case::{Case, Thing};
@@ -82,10 +82,7 @@ const BLOCK_BYTES: f64 = 8192.0;
 
 /// Statements of a share with their plans.
 fn planned(case: &Case, share_min: f64) -> impl Iterator<Item = Planned<'_>> {
-    busy(case).flat_map(move |time| {
-        let large = time.statements.iter().filter(move |statement| statement.share >= share_min);
-        large.filter_map(move |statement| plan::plan_of(case, time, statement))
-    })
+    large(case, share_min).filter_map(move |(time, statement)| plan::plan_of(case, time, statement))
 }
 
 /// The statistics of a table in the database of a statement: another database may have one of the same name.

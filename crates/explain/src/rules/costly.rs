@@ -30,9 +30,26 @@ pub(super) fn severity(share: f64) -> Severity {
     if share >= SHARE_HIGH { Severity::High } else { Severity::Medium }
 }
 
+/// Whether the sessions of a node are at work.
+pub(super) fn is_busy(time: &NodeTime) -> bool {
+    time.active >= ACTIVE_MIN
+}
+
 /// Nodes whose sessions are at work.
 pub(super) fn busy(case: &Case) -> impl Iterator<Item = &NodeTime> {
-    node_time::all(case).iter().filter(|time| time.active >= ACTIVE_MIN)
+    node_time::all(case).iter().filter(|time| is_busy(time))
+}
+
+/// The share of the time of a statement on a node with little to do.
+const LITTLE_SHARE_MIN: f64 = 0.5;
+
+/// Statements with this share of the time of their node. On a node with little to do only those that have most of it: what wastes most of its time does that
+/// at any load.
+pub(super) fn large(case: &Case, share_min: f64) -> impl Iterator<Item = (&NodeTime, &StatementTime)> {
+    node_time::all(case).iter().filter(|time| !time.is_idle()).flat_map(move |time| {
+        let least = if time.active < ACTIVE_MIN { share_min.max(LITTLE_SHARE_MIN) } else { share_min };
+        time.statements.iter().filter(move |one| one.share >= least).map(move |one| (time, one))
+    })
 }
 
 /// Whether a statement that no counter has runs since before the recording, or longer: the node counts statements, and knows this one by its id. Without
@@ -85,7 +102,7 @@ pub(super) fn ages<'a>(case: &'a Case, node: &'a str, query_id: &'a str) -> impl
 }
 
 /// A text for a claim: in one line, cut, in ASCII.
-pub(super) fn plain(text: &str, most: usize) -> String {
+pub(crate) fn plain(text: &str, most: usize) -> String {
     ascii(&one_line(text, most).replace('…', "..."))
 }
 

@@ -1,6 +1,6 @@
 //! TXN-13: statements and sessions that end with one error again and again, by the server's log.
 
-use std::collections::BTreeMap;
+mod locks;
 
 use super::costly::plain;
 use super::member::is_away;
@@ -10,6 +10,7 @@ use crate::rule::{Answer, Claim, Rule};
 use crate::units;
 use record::event::{self, Event};
 use record::finding::{Level, Severity};
+use std::collections::BTreeMap;
 
 pub(super) const RULES: &[Rule] = &[Rule {
     id: "TXN-13",
@@ -335,6 +336,32 @@ const LOCK_TIMEOUT: &str = "55P03";
 /// The number of a claim whose statements give up so early.
 pub(crate) const GIVES_UP_EARLY: &str = "gives_up_early";
 
+/// Whether the table of locks is full.
+fn is_of_locks(known: Option<&'static Known>) -> bool {
+    known.is_some_and(|known| known.setting == locks::SETTING)
+}
+
+fn severity(known: Option<&'static Known>, share: f64, is_short: bool, refused: f64) -> Severity {
+    match known {
+        Some(_) if share >= SHARE_HIGH || is_short => Severity::High,
+        // Every session that needs a lock at that moment fails, whatever it does.
+        Some(_) if is_of_locks(known) => Severity::High,
+        Some(_) => Severity::Medium,
+        None if refused > 0.0 && share >= SHARE_HIGH => Severity::Medium,
+        None => Severity::Low,
+    }
+}
+
+/// What happens so often, and the setting that decides.
+fn in_words(case: &Case, node: &str, known: &'static Known, own: Option<(&str, &str)>, per_s: f64) -> String {
+    let value =
+        own.map_or(String::new(), |(owner, value)| format!(": {} is {value} for {owner}", known.setting));
+    let most = locks::partitioned(case, node).filter(|_| is_of_locks(Some(known)));
+    let most =
+        most.map_or(String::new(), |most| format!("; the table with the most partitions is {}", most.table));
+    format!("{node}: {} times a second: {}{value}{most}", units::short(per_s), known.what)
+}
+
 /// The claim about a kind of error that comes so often, on a server with so many transactions a second.
 fn of_kind(
     case: &Case,
@@ -349,25 +376,22 @@ fn of_kind(
     let share = per_s / transactions.max(per_s);
     let own = own_value(case, server.place, known);
     let is_short = gives_up_early(case, server.place, known, own);
-    let severity = match known {
-        Some(_) if share >= SHARE_HIGH || is_short => Severity::High,
-        Some(_) => Severity::Medium,
-        None if refused > 0.0 && share >= SHARE_HIGH => Severity::Medium,
-        None => Severity::Low,
-    };
+    let severity = severity(known, share, is_short, refused);
     let message = plain(&first.message, ERROR_CHARS);
-    let text = match known {
-        Some(known) => {
-            let value = own.map_or(String::new(), |(owner, value)| {
-                format!(": {} is {value} for {owner}", known.setting)
-            });
-            format!("{}: {} times a second: {}{value}", server.place, units::short(per_s), known.what)
-        }
-        None => {
-            format!("{}: {} statements a second fail: {message}", server.place, units::short(per_s))
-        }
+    let of_locks = if is_of_locks(known) { locks::evidence(case, server.place) } else { vec![] };
+    let commands = match is_of_locks(known) {
+        true => locks::commands(case, server.place),
+        false => commands(known).into_iter().map(str::to_string).collect(),
     };
-    Claim::new(severity, Level::DiscriminatingCounter, text)
+    let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
+    let text = match known {
+        Some(known) => in_words(case, server.place, known, own, per_s),
+        None => format!("{}: {} statements a second fail: {message}", server.place, units::short(per_s)),
+    };
+    let claim = Claim::new(severity, Level::DiscriminatingCounter, text);
+    of_locks
+        .into_iter()
+        .fold(claim, Claim::because)
         .on_node(server.place)
         .during([server.lines.ticks.window()])
         .number("errors_per_s", per_s)
@@ -401,7 +425,7 @@ fn of_kind(
             known.map_or("find the program that sends it, and mend or stop it", |known| {
                 known.text
             }),
-            &commands(known),
+            &commands,
         )
 }
 

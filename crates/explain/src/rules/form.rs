@@ -2,6 +2,7 @@
 //! counted, sorted at random, numbered, kept behind WITH, or sent although few rows or columns are needed.
 
 mod excess;
+mod kept;
 mod wide;
 
 use super::costly::{busy, in_a_line, severity, table_named};
@@ -458,16 +459,21 @@ fn barrier(seen: &Seen<'_>) -> Option<Found> {
     if !is_wasteful {
         return None;
     }
-    let text = match name {
-        Some(name) => format!(
+    let cte = planned.as_ref().and_then(kept::cte_of);
+    let view = kept::in_view(seen, cte.as_deref());
+    let text = match (name, &view) {
+        (Some(name), _) => format!(
             "one statement with WITH {name} AS MATERIALIZED: all of it is computed before a condition is applied to it"
         ),
-        None if is_recursive => {
+        (None, Some(view)) => view.words(),
+        _ if is_recursive => {
             "one statement with WITH RECURSIVE: the recursion computes all of its rows before a condition is applied to them"
                 .to_string()
         }
-        None => "one statement with WITH: all of it is computed (a CTE) before a condition is applied to it"
-            .to_string(),
+        _ => format!(
+            "one statement with WITH{}: all of it is computed (a CTE) before a condition is applied to it",
+            cte.map_or(String::new(), |name| format!(" {name}"))
+        ),
     };
     let look = explain_it(seen.case, &seen.time.node, seen.statement);
     let without = statement::plannable(&seen.statement.text)
@@ -475,7 +481,9 @@ fn barrier(seen: &Seen<'_>) -> Option<Found> {
         .filter(|_| name.is_some() && !look.starts_with("SELECT"))
         .map(|text| format!("EXPLAIN (GENERIC_PLAN) {}; {AS_THE_APPLICATION}", without_materialized(&text)));
     let remedy = if is_recursive { excess::BEGIN_THERE } else { excess::NOT_KEPT };
-    let mut found = seen.found(text, remedy, [look].into_iter().chain(without).collect());
+    let definition = view.filter(|_| name.is_none()).map(|view| view.command());
+    let commands = definition.into_iter().chain([look]).chain(without).collect();
+    let mut found = seen.found(text, remedy, commands);
     if let Some(filter) = filter {
         found.not = Some(
             "a missing index for that condition: the plan applies it to the CTE, and not to a table"

@@ -1,6 +1,9 @@
 //! LCK: sessions that wait for each other, and promises that were broken.
 
 mod holder;
+mod mutex;
+mod notify;
+mod queues;
 mod standing;
 mod table;
 mod turns;
@@ -11,12 +14,10 @@ use crate::rule::Need::{Looked, Proof};
 use crate::rule::{Answer, Claim, Rule};
 use crate::statistics;
 use crate::units;
-use crate::waits::{Waits, Who};
 use record::escape::one_line;
-use record::finding::{Level, NodeTime, Severity, Window};
+use record::finding::{Level, Severity, Window};
 use record::model::CheckResult;
 use record::watched::own;
-use standing::Standing;
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -42,7 +43,7 @@ pub(super) const RULES: &[Rule] = &[
         needs: &[Looked("wait")],
         limits: "20 % of the session time of one active session or more in Lock:advisory, Lock:object or the queue of NOTIFY; a note about sessions that \
             wait for one holder during the whole recording and do nothing else (ours)",
-        judge: queue,
+        judge: queues::queue,
         links: &["https://www.postgresql.org/docs/current/explicit-locking.html#ADVISORY-LOCKS"],
     },
     Rule {
@@ -60,141 +61,12 @@ pub(super) const RULES: &[Rule] = &[
 pub(crate) const BY_DESIGN: &str = "sessions_by_design";
 /// The number of a finding about a transaction that the engine of a cluster may have prepared.
 pub(crate) const ENGINES: &str = "engine_prepared";
-/// The share of the session time in such a queue.
-const QUEUE_SHARE_MIN: f64 = 0.2;
-/// From this share on it is high.
-const QUEUE_SHARE_HIGH: f64 = 0.5;
+/// The share of the session time lost to locks from which on it is high.
+const LOST_SHARE_HIGH: f64 = 0.5;
 /// Characters of a statement in a sentence.
 const STATEMENT_CHARS: usize = 160;
 /// Characters of it in a claim.
 const CLAIMED_CHARS: usize = 60;
-
-/// A queue for a program's order, and not for a row.
-struct Queue {
-    fits: fn(&str, &str) -> bool,
-    event: &'static str,
-    what: &'static str,
-    text: &'static str,
-    command: &'static str,
-}
-
-/// An advisory lock that no application takes.
-const OF_ENGINE: &str = "an advisory lock that the cluster's engine takes itself";
-
-const QUEUES: [Queue; 2] = [
-    Queue {
-        fits: |kind, event| (kind, event) == ("Lock", "advisory"),
-        event: "Lock:advisory",
-        what: "an advisory lock, which the application takes",
-        text: "hold it for a shorter time, or take several locks with different keys instead of one; to find the holder:",
-        command: "SELECT l.pid, a.application_name, a.state, now() - a.xact_start AS since, l.classid, l.objid \
-            FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE l.locktype = 'advisory' AND l.granted;",
-    },
-    Queue {
-        fits: |kind, event| {
-            (kind, event) == ("Lock", "object") || kind == "LWLock" && event.starts_with("Notify")
-        },
-        event: "Lock:object or the queue of NOTIFY",
-        what: "the lock of an object that is not a table: all commits after NOTIFY queue for one lock (objid 0)",
-        text: "send NOTIFY from fewer transactions, or from one process for all of them; to find the holder:",
-        command: "SELECT l.pid, a.application_name, a.state, l.classid::regclass, l.objid, left(a.query, 60) AS query \
-            FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE l.locktype = 'object' AND l.granted;",
-    },
-];
-
-fn queue(case: &Case) -> Answer {
-    let mut claims = vec![];
-    for time in node_time::all(case).iter().filter(|time| time.active >= 1.0) {
-        let Some(waits) = case.waits(&time.node) else { continue };
-        for queue in &QUEUES {
-            let mut share = node_time::share_waiting(case, &time.node, queue.fits).unwrap_or(0.0);
-            let mut sessions = share * time.active;
-            let is_advisory = (queue.fits)("Lock", "advisory");
-            let standing = if is_advisory { standing::all(case, &time.node) } else { vec![] };
-            if !standing.is_empty() && share >= QUEUE_SHARE_MIN {
-                claims.extend(standing.iter().map(|one| by_design(case, time, one)));
-                // The time of those that wait by design is not lost, and hides that of the others.
-                let by_design: f64 = standing.iter().map(|one| one.sessions).sum();
-                sessions = standing::in_turn(case, &time.node, &standing, sessions);
-                share = sessions / (time.active - by_design).max(1.0);
-            }
-            if share >= QUEUE_SHARE_MIN {
-                claims.push(of_queue(case, time, waits, queue, (share.min(1.0), sessions)));
-            }
-        }
-    }
-    Answer::of(claims, || "waits for advisory locks and for NOTIFY".to_string())
-}
-
-/// Sessions that queue: their share of those that do not wait by design, and their number.
-fn of_queue(case: &Case, time: &NodeTime, waits: &Waits, queue: &Queue, queued: (f64, f64)) -> Claim {
-    let (share, sessions) = queued;
-    let is_engines = (queue.fits)("Lock", "advisory") && standing::is_of_engine(case, &time.node);
-    let what = if is_engines { OF_ENGINE.to_string() } else { queue.what.to_string() };
-    let by_statement = waits.worst_statement(queue.fits).and_then(|(query_id, _)| {
-        let (part, what) = case.own(&time.node, own::LOCK_STATEMENT)?.split_once(": ")?;
-        case.query(query_id).is_some_and(|text| text.contains(part)).then_some(what)
-    });
-    let text = match case.own(&time.node, own::LOCKS_WHILE).filter(|_| is_engines) {
-        _ if let Some(what) = by_statement => what.to_string(),
-        Some(locks_while) => format!(
-            "no application takes it: the engine does, {locks_while}. Do that when little is written; who holds it:"
-        ),
-        None => queue.text.to_string(),
-    };
-    Claim::new(
-        if share >= QUEUE_SHARE_HIGH { Severity::High } else { Severity::Medium },
-        Level::DiscriminatingCounter,
-        format!("{}: {} of the active sessions wait for {what}", time.node, units::percent(share)),
-    )
-    .on_node(&time.node)
-    .during(waits.windows(Who::Client, queue.fits))
-    .number("sessions", sessions)
-    .number("share", share)
-    .because(format!("{} takes {} of the session time", queue.event, units::percent(share)))
-    .with(waits.worst_statement(queue.fits), |claim, (query_id, share)| {
-        let text = case.query(query_id).map_or(query_id, |text| text);
-        claim.because(format!("{} of them run: {}", units::percent(share), one_line(text, STATEMENT_CHARS)))
-    })
-    .not("rows or tables: those waits have other names (Lock:tuple, Lock:transactionid, Lock:relation)")
-    .remedy(text, &[queue.command])
-}
-
-/// Sessions that wait by design: worth knowing, because they count as active, and their snapshots are old.
-fn by_design(case: &Case, time: &NodeTime, standing: &Standing) -> Claim {
-    let Standing { holder, waiting, sessions, is_certain, application } = standing;
-    let who = if application.is_empty() { String::new() } else { format!(" of {application}") };
-    Claim::new(
-        Severity::Low,
-        Level::DiscriminatingCounter,
-        format!(
-            "{}: {}{who} waited all the time for an advisory lock that session {holder} holds: it forgot to release it, or the instances of a service elect \
-             their leader so",
-            time.node,
-            units::counted(*waiting, "session")
-        ),
-    )
-    .on_node(&time.node)
-    .during(case.one("server", &time.node).map(|server| server.ticks.window()))
-    .number("sessions", *sessions)
-    .number(BY_DESIGN, *sessions)
-    .because("the lock never changed hands, and every one of them waited at nearly every look")
-    .because(format!(
-        "they count as active sessions: {} of {} are these",
-        units::short(*sessions),
-        units::short(time.active)
-    ))
-    .with((!is_certain).then_some(()), |claim, ()| {
-        claim.because("other sessions of the same application are at work, or it is not known whether they are")
-    })
-    .not("work that queues for the lock: then it would change hands")
-    .lacking("the purpose: a lock that was forgotten and one that elects a leader look the same")
-    .remedy(
-        "if it was forgotten, end its holder, and release it in every path (pg_advisory_xact_lock ends with its transaction); if it is an election, nothing; a session that waits within a statement keeps a snapshot, so for days vacuum cannot remove rows: repeat \
-         pg_try_advisory_lock with a pause instead. To find the holder:",
-        &[QUEUES[0].command, "SELECT pg_try_advisory_lock(1); -- the key of the election; false: another instance has it"],
-    )
-}
 
 /// Sessions behind one root.
 const BLOCKED_MIN: f64 = 3.0;
@@ -367,7 +239,7 @@ fn root_of(case: &Case, root: &Thing<'_>) -> Option<Root> {
     let behind = if seen_all { Some(lost) } else { behind };
     let looks: usize = peers.iter().map(|one| one.lines.ticks.points().len()).sum();
     let has_of_lost = |least: f64| behind.is_none_or(|share| share >= lost * least);
-    let is_crowded = usual >= BLOCKED_MIN && behind.is_some_and(|share| share >= QUEUE_SHARE_HIGH);
+    let is_crowded = usual >= BLOCKED_MIN && behind.is_some_and(|share| share >= LOST_SHARE_HIGH);
     let is_costly = behind.is_some_and(|share| share >= BEHIND_SHARE_MIN)
         && has_of_lost(OF_LOST_MIN)
         && usual >= BEHIND_MIN
@@ -387,8 +259,8 @@ fn root_of(case: &Case, root: &Thing<'_>) -> Option<Root> {
 fn severity(root: &Root) -> Severity {
     let is_high = root.blocked >= BLOCKED_HIGH
         || root.waited_s >= WAIT_HIGH_S
-        || root.behind.is_some_and(|share| share >= QUEUE_SHARE_HIGH)
-        || root.lost >= QUEUE_SHARE_HIGH && root.waited_s >= WAIT_S;
+        || root.behind.is_some_and(|share| share >= LOST_SHARE_HIGH)
+        || root.lost >= LOST_SHARE_HIGH && root.waited_s >= WAIT_S;
     if is_high { Severity::High } else { Severity::Medium }
 }
 
@@ -396,8 +268,10 @@ fn tree(case: &Case) -> Answer {
     let mut claims = vec![];
     for root in case.things("block") {
         let Some(figures) = root_of(case, &root) else { continue };
-        // LCK-03 reports sessions that wait by design.
-        if standing::all(case, root.place).iter().any(|one| one.holder.to_string() == root.name) {
+        // LCK-03 reports sessions that wait by design, and those that take a lock in turn.
+        let is_by_design =
+            standing::all(case, root.place).iter().any(|one| one.holder.to_string() == root.name);
+        if is_by_design || queues::is_in_turn(case, &root) {
             continue;
         }
         claims.push(of_root(case, &root, &figures));

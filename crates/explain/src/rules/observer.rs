@@ -53,6 +53,21 @@ const CHARS: usize = 140;
 /// Ticks that must have been due.
 const TICKS_MIN: f64 = 10.0;
 
+/// The number of a finding about a server that answered late on a host without a CPU to spare.
+pub(crate) const CPUS_FULL: &str = "cpus_in_use";
+/// The share of the CPUs in use from which on nothing else need have stopped a server ...
+const FULL_MIN: f64 = 0.85;
+/// ... that answers within this time.
+const ANSWER_FULL_US_MIN: f64 = 5e6;
+
+/// The share of the CPUs of a node's host that are in use, if it is nearly all of them.
+fn cpus_full(case: &Case, node: &str) -> Option<f64> {
+    let host = case.one("host", case.host_of(node)?)?;
+    let fields = ["cpu_user_pct", "cpu_system_pct", "cpu_softirq_pct", "cpu_steal_pct"];
+    let used = fields.iter().filter_map(|field| host.mean(field)).sum::<f64>() / 100.0;
+    (used >= FULL_MIN).then_some(used)
+}
+
 fn blind(case: &Case) -> Answer {
     let mut claims = vec![];
     let absences = long_absences(case);
@@ -84,44 +99,56 @@ fn blind(case: &Case) -> Answer {
         // Our question waited for its answer: then not the monitoring was late.
         let answer_us = thing.lines.max(ANSWER_TIME).unwrap_or(0.0);
         let is_server = source == "server" && longest > 0 && answer_us >= longest as f64 * ANSWER_OF_GAP_MIN;
-        let claim = Claim::new(
-            if seen < 0.5 || is_server { Severity::Medium } else { Severity::Low },
-            Level::DiscriminatingCounter,
-            if is_server {
-                format!(
-                    "{}: the server did not answer for {}; {} of the samples were taken",
-                    thing.place,
-                    units::us(answer_us),
-                    units::percent(seen)
-                )
-            } else {
-                format!(
-                    "{}: {} of the samples were taken; the longest gap is {}",
-                    thing.place,
-                    units::percent(seen),
-                    units::us(longest as f64)
-                )
-            },
-        )
-        .during(holes)
-        .number("coverage", seen)
-        .number("longest_hole_us", longest as f64)
-        .with(gap, |claim, event| claim.because(event.message.clone()))
-        .because("what happened in the gaps is unknown: gaps are more likely when the host is overloaded")
-        .remedy(
-            if is_server {
-                "find out what stopped it at that moment: its log, the kernel's log, a stopped or frozen virtual machine, storage that did not answer"
-            } else {
-                "run the monitoring on another host or with a higher priority; sample less often"
-            },
-            &[],
-        );
+        let late = is_server.then_some(answer_us);
+        let claim = of_holes(case, thing.place, (seen, longest as f64), late)
+            .during(holes)
+            .with(gap, |claim, event| claim.because(event.message.clone()));
         claims.push(if source == "server" { claim.on_node(thing.place) } else { claim.on_host(thing.place) });
     }
     claims.extend(absences.iter().filter(|away| away.is_over).map(was_away));
     claims.extend(interrupted(case, &absences));
     claims.extend(never_reached(case).into_iter().chain(silent::all(case)));
     Answer::of(claims, || "samples taken of samples due, resets, restarts".to_string())
+}
+
+/// Samples that are missing: the share that was taken, and the longest hole. `late_us`: the server answered so late that this is the reason.
+fn of_holes(case: &Case, place: &str, (seen, longest_us): (f64, f64), late_us: Option<f64>) -> Claim {
+    let full = late_us.and_then(|_| cpus_full(case, place));
+    let is_felt = late_us.is_some_and(|answer_us| full.is_none() || answer_us >= ANSWER_FULL_US_MIN);
+    let text = match late_us {
+        Some(answer_us) => format!(
+            "{place}: the server did not answer for {}; {} of the samples were taken",
+            units::us(answer_us),
+            units::percent(seen)
+        ),
+        None => format!(
+            "{place}: {} of the samples were taken; the longest gap is {}",
+            units::percent(seen),
+            units::us(longest_us)
+        ),
+    };
+    let remedy = match (late_us, full) {
+        (Some(_), Some(_)) => {
+            "look for what uses the CPUs first (SES-02, SES-03); where that explains it, nothing stopped the server"
+        }
+        (Some(_), None) => {
+            "find out what stopped it at that moment: its log, the kernel's log, a stopped or frozen virtual machine, storage that did not answer"
+        }
+        _ => "run the monitoring on another host or with a higher priority; sample less often",
+    };
+    let severity = if seen < 0.5 || is_felt { Severity::Medium } else { Severity::Low };
+    Claim::new(severity, Level::DiscriminatingCounter, text)
+        .number("coverage", seen)
+        .number("longest_hole_us", longest_us)
+        .with(full, |claim, share| {
+            let words = format!(
+                "the CPUs of its host are {} in use: a process that has to answer waits for one",
+                units::percent(share)
+            );
+            claim.number(CPUS_FULL, share).because(words)
+        })
+        .because("what happened in the gaps is unknown: gaps are more likely when the host is overloaded")
+        .remedy(remedy, &[])
 }
 
 /// Times without a sample in which the server was not away.

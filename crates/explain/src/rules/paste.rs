@@ -19,7 +19,7 @@ pub(super) fn data_directory(case: &Case, node: &str) -> String {
 }
 
 /// A text as an SQL literal, whatever standard_conforming_strings is: the owner of a database can set it.
-pub(super) fn literal(text: &str) -> String {
+pub(crate) fn literal(text: &str) -> String {
     let quoted = text.replace('\'', "''").replace(char::is_control, " ");
     match quoted.contains('\\') {
         true => format!("E'{}'", quoted.replace('\\', r"\\")),

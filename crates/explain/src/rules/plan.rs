@@ -27,7 +27,7 @@ mod unserved;
 mod unusable;
 mod wanted;
 
-use super::costly::{busy, in_a_line, scanned, scans, severity};
+use super::costly::{busy, in_a_line, large, scanned, scans, severity};
 use super::paste::literal;
 use crate::case::{Case, Thing};
 use crate::rule::Need::{self, Field};
@@ -45,8 +45,8 @@ pub(super) use spill::work_mem_of;
 pub(super) use tree::{below, inputs, number};
 pub(super) use unserved::{Reason, reason as why_unserved};
 pub(super) use unusable::{is_obstructed, pattern_of};
-pub(crate) use wanted::UNSURE;
 pub(super) use wanted::{HOW_MANY_FIT, Wanted, is_in_doubt, is_unknown_by_text, needs_all, wanted};
+pub(crate) use wanted::{UNSURE, WHAT_IT_IS_FOR};
 
 /// A plan is made only of a statement that was counted, or that sessions were seen at work with.
 const NEEDS: &[Need] = &[Field("plan", "cost_total"), Field("server", "sessions_active")];
@@ -337,10 +337,7 @@ fn recorded<'a>(case: &'a Case, time: &'a NodeTime, statement: &'a StatementTime
 
 /// Statements of a share with their plans.
 pub(super) fn planned(case: &Case, share_min: f64) -> impl Iterator<Item = Planned<'_>> {
-    busy(case).flat_map(move |time| {
-        let large = time.statements.iter().filter(move |statement| statement.share >= share_min);
-        large.filter_map(move |statement| plan_of(case, time, statement))
-    })
+    large(case, share_min).filter_map(move |(time, statement)| plan_of(case, time, statement))
 }
 
 /// Rows that the planner expects, and rows that an execution returned, if they differ by the factor.
@@ -391,9 +388,8 @@ fn statistics(planned: &Planned<'_>) -> Vec<String> {
         let conditions: Vec<_> =
             expressions.iter().flat_map(|text| statement::conditions(text).unwrap_or_default()).collect();
         let is_of_one = conditions.iter().all(|one| one.table == conditions[0].table);
-        let columns = if is_of_one { statement::index_columns(&conditions) } else { vec![] };
-        if columns.len() > 1 {
-            commands.push(statement::statistics_command(relation, &columns));
+        if is_of_one {
+            commands.extend(statement::statistics_commands(relation, &conditions));
         }
         commands.push(analyze);
     }

@@ -22,7 +22,7 @@ pub(super) const RULES: &[Rule] = &[
         limits: "25 % of the session time is spent waiting for a CPU, or 15 % where other programs leave no CPU idle and use twice what the sessions do; \
             other programs use 40 % of the host's CPUs, \
             and at least three quarters of what the sessions use; or programs that are no clients, by their names, 30 % and half; low if clients on the \
-             same host use that much (ours)",
+             same host use that much, or with less than 0.3 waiting sessions, not high below one (ours)",
         judge: crowded,
         links: &["docs/explain.md"],
     },
@@ -227,6 +227,19 @@ fn used_by_others(host: &str, list: &[String], counted: f64, cores: f64, is_unna
     }
 }
 
+/// Sessions that wait for a CPU, on average, below which that is low, and below which it is not high: on a host that is full each single session waits.
+const WAITING_LOW: f64 = 0.3;
+const WAITING_MEDIUM: f64 = 1.0;
+
+/// How much it matters at most that so many sessions wait.
+fn most_of(sessions: f64) -> Severity {
+    match sessions {
+        few if few < WAITING_LOW => Severity::Low,
+        few if few < WAITING_MEDIUM => Severity::Medium,
+        _ => Severity::High,
+    }
+}
+
 /// What SES-02 reports of a node: `named` are the programs that were seen, `counted` the CPUs that are others'.
 fn of_others(
     case: &Case,
@@ -246,11 +259,12 @@ fn of_others(
     };
     let list: Vec<String> = named.iter().take(NAMED_MAX).map(words).collect();
     Claim::new(
-        if is_unnamed { Severity::Low } else { severity(waiting.share) },
+        if is_unnamed { Severity::Low } else { severity(waiting.share).min(most_of(waiting.sessions)) },
         Level::DiscriminatingCounter,
         format!(
-            "{node}: sessions wait for a CPU in {} of their time, while {}{}",
+            "{node}: sessions wait for a CPU in {} of their time, {} on average, while {}{}",
             units::percent(waiting.share),
+            units::short(waiting.sessions),
             if backups.is_some() { "base backups run (pg_basebackup) and " } else { "" },
             used_by_others(host, &list, counted, cores, is_unnamed)
         ),
@@ -493,4 +507,14 @@ fn with_limit_remedy(case: &Case, node: &str, claim: Claim) -> Claim {
             ),
         ],
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fraction_of_a_session_that_waits_for_a_cpu_is_no_alarm() {
+        assert_eq!([0.15, 0.57, 4.0].map(most_of), [Severity::Low, Severity::Medium, Severity::High]);
+    }
 }

@@ -442,8 +442,9 @@ fn buffers(case: &Case) -> Answer {
         if from_disk > missed * BLOCK_BYTES * FROM_DISK_MAX {
             continue;
         }
-        let reading =
-            node_time::share_of(case, server.place, |kind, event| kind == "IO" && event.ends_with("Read"));
+        // Copying a block from the page cache takes a CPU: a session that does that waits for no disk.
+        let is_read = |kind: &str, event: &str| kind == "IO" && event.ends_with("Read");
+        let reading = node_time::share_waiting(case, server.place, is_read);
         let reading = reading.unwrap_or(0.0);
         claims.push(
             Claim::new(
@@ -461,6 +462,7 @@ fn buffers(case: &Case) -> Answer {
             .on_host(host)
             .during([server.lines.ticks.window()])
             .number("misses_per_s", missed)
+            .with((reading >= READING_SHARE_MIN).then_some(reading), |claim, share| claim.number("share", share))
             .number("miss_share", share)
             .number("shared_buffers_bytes", buffers)
             .because(format!(

@@ -221,6 +221,7 @@ fn rolled_back(case: &Case) -> Answer {
         }
         let (level, whose) = isolation::level(case, server.place);
         let is_strict = isolation::STRICT.contains(&level);
+        let reset = isolation::reset(case, server.place).filter(|_| is_strict).unwrap_or_default();
         let conflict = case.events_of(event::SERVER_LOG).find(|event| {
             Case::word_of(event, "sqlstate") == SERIALIZATION_FAILURE
                 && [server.place, ""].contains(&Case::word_of(event, "node"))
@@ -267,9 +268,10 @@ fn rolled_back(case: &Case) -> Answer {
             .remedy(
                 usual.as_ref().map_or(REPEAT, rollbacks::Usual::remedy),
                 &[
+                    reset.as_str(),
                     "SELECT datname, xact_commit, xact_rollback, deadlocks, conflicts FROM pg_stat_database ORDER BY xact_rollback DESC LIMIT 5;",
                     "SELECT name, setting, source FROM pg_settings WHERE name = 'default_transaction_isolation';",
-                ],
+                ][usize::from(reset.is_empty())..],
             ),
         );
     }

@@ -76,6 +76,8 @@ const TIMES_EXPLAINED: f64 = 10.0;
 const WRITTEN_PER_S_MIN: f64 = 200.0;
 /// Indexes of a table.
 const INDEXES_MIN: f64 = 4.0;
+/// The share of a table's indexes that nothing has read, from which on its writes are mostly for nothing.
+const UNREAD_MOST: f64 = 0.5;
 /// Methods of indexes that are dear to write.
 const DEAR: [&str; 3] = ["(gin)", "(gist)", "(spgist)"];
 /// Characters of names in a claim.
@@ -89,9 +91,21 @@ const PAGE_SHARE_MIN: f64 = 0.1;
 /// Of these waits, those in one statement.
 const OF_WAITS_MIN: f64 = 0.5;
 
+/// An INSERT of many rows, whose text is cut off, without its rows: the table is known all the same.
+fn begun(text: &str) -> String {
+    let mut words = text.split_whitespace();
+    let mut is_next = |wanted: &str| words.next().is_some_and(|word| word.eq_ignore_ascii_case(wanted));
+    if !(is_next("insert") && is_next("into")) {
+        return String::new();
+    }
+    let table = words.next().unwrap_or_default();
+    format!("INSERT INTO {} DEFAULT VALUES", table.split('(').next().unwrap_or_default())
+}
+
 /// The table that a statement writes, if it is among those that were sampled.
 pub(super) fn written<'a>(case: &'a Case, node: &'a str, statement: &StatementTime) -> Option<Thing<'a>> {
-    let parsed = statement::parse(&statement.text).ok()?;
+    let parsed =
+        statement::parse(&statement.text).or_else(|_| statement::parse(&begun(&statement.text))).ok()?;
     let target = parsed
         .tables
         .first()
@@ -276,6 +290,17 @@ fn of_triggers(case: &Case, time: &NodeTime, found: &Triggered<'_>) -> Claim {
     )
 }
 
+/// How much unread indexes matter, by the share of the time of the statements that write them.
+fn unread_severity(writes: Option<f64>, unscanned: &str, indexes: f64) -> Severity {
+    let unread = unscanned.split("; ").filter(|name| !name.is_empty()).count();
+    match writes.filter(|share| *share >= SHARE_MIN) {
+        // Most of the work for a row is in indexes that nothing reads.
+        Some(share) if unread as f64 >= indexes * UNREAD_MOST => severity(share),
+        Some(_) => Severity::Medium,
+        None => Severity::Low,
+    }
+}
+
 fn unread_indexes(case: &Case) -> Answer {
     let mut claims = vec![];
     for table in case.things("table") {
@@ -302,7 +327,7 @@ fn unread_indexes(case: &Case) -> Answer {
         let size = table.lines.last("index_bytes").zip(table.lines.last("bytes"));
         claims.push(
             Claim::new(
-                if writes.is_some_and(|share| share >= SHARE_MIN) { Severity::Medium } else { Severity::Low },
+                unread_severity(writes, unscanned, indexes),
                 Level::CoOccurrence,
                 format!(
                     "{}: each of {} rows written a second into {relation} is entered into {indexes:.0} indexes, {}",

@@ -1,3 +1,4 @@
+use super::cost::{OTHER_SHARES, SAVED};
 use super::*;
 use crate::case::fed;
 use record::finding::Level;
@@ -127,7 +128,7 @@ fn severity_follows_the_share_of_the_time_and_the_benefit_is_a_part_of_it() {
     {
         let mut one = finding("LCK-05", "n1", Severity::High, "x");
         one.numbers.insert("share".to_string(), share);
-        cost(&case, &mut one);
+        cost::weigh(&case, &mut one);
         assert_eq!((one.severity, one.impact), (severity, Some(share)));
         let benefit = one.benefit.expect("known");
         assert!(benefit.least > 0.0 && benefit.least < benefit.most && benefit.most <= share, "{benefit:?}");
@@ -135,7 +136,7 @@ fn severity_follows_the_share_of_the_time_and_the_benefit_is_a_part_of_it() {
     // What endangers data is not judged by time.
     let mut danger = finding("REP-03", "n1", Severity::High, "x");
     danger.numbers.insert("share".to_string(), 0.001);
-    cost(&case, &mut danger);
+    cost::weigh(&case, &mut danger);
     assert_eq!((danger.severity, danger.impact, danger.benefit), (Severity::High, None, None));
 }
 

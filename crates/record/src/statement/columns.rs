@@ -121,12 +121,32 @@ pub fn as_name(text: &str) -> std::borrow::Cow<'_, str> {
     quoted(&text.replace(char::is_control, " ")).into()
 }
 
-/// `CREATE STATISTICS ... ON "a", "b" FROM table;`: before PostgreSQL 16 it needs a name.
-pub fn statistics_command(table: &str, columns: &[String]) -> String {
+/// Entries of a list of common values, so that it holds most groups of columns that are not compared by equality alone.
+const COMMON_VALUES: u32 = 1_000;
+
+/// Commands that let the planner know how columns of a table depend on each other, which the conditions compare together; before PostgreSQL 16 the
+/// statistics need a name. For columns that are compared by equality only `dependencies`: a list of common values would be used first, and where there are
+/// more groups than the statistics target it shows the planner nothing of the others.
+pub fn statistics_commands(table: &str, conditions: &[Condition]) -> Vec<String> {
+    let columns = index_columns(conditions);
+    let is_equal = |name: &&String| {
+        conditions.iter().any(|one| one.column == **name && one.how == Use::Equality && one.inside.is_none())
+    };
+    let equal: Vec<&String> = columns.iter().filter(is_equal).collect();
+    let is_of_equal = equal.len() > 1;
+    let columns: Vec<&String> = if is_of_equal { equal } else { columns.iter().collect() };
+    if columns.len() < 2 {
+        return vec![];
+    }
     let names: Vec<String> = columns.iter().map(|name| quoted(name)).collect();
-    let schema = schema_of(table);
-    let own = quoted(&format!("stats_{}", columns.join("_")));
-    format!("CREATE STATISTICS {schema}.{own} ON {} FROM {table};", names.join(", "))
+    let words: Vec<&str> = columns.iter().map(|name| name.as_str()).collect();
+    let own = format!("{}.{}", schema_of(table), quoted(&format!("stats_{}", words.join("_"))));
+    let create =
+        |kind: &str| format!("CREATE STATISTICS {own} ({kind}) ON {} FROM {table};", names.join(", "));
+    match is_of_equal {
+        true => vec![create("dependencies")],
+        false => vec![create("mcv"), format!("ALTER STATISTICS {own} SET STATISTICS {COMMON_VALUES};")],
+    }
 }
 
 #[cfg(test)]
@@ -143,8 +163,19 @@ mod tests {
         ] {
             assert_eq!(split_name(table), (schema, name), "{table}");
         }
-        let made = statistics_command("\"x.y; drop\".t", &["a".to_owned()]);
-        assert_eq!(made, "CREATE STATISTICS \"x.y; drop\".\"stats_a\" ON \"a\" FROM \"x.y; drop\".t;");
+        let of = |text: &str| {
+            statistics_commands("\"x.y; drop\".t", &crate::statement::conditions(text).expect("reads"))
+        };
+        assert_eq!(
+            of("((t.a = $1) AND (t.b = $2) AND (t.at > $3))"),
+            [
+                "CREATE STATISTICS \"x.y; drop\".\"stats_a_b\" (dependencies) ON \"a\", \"b\" FROM \"x.y; drop\".t;"
+            ]
+        );
+        let ranged = of("((t.a = $1) AND (t.at > $3))");
+        assert!(ranged[0].contains("(mcv) ON \"a\", \"at\""), "{ranged:?}");
+        assert_eq!(ranged[1], "ALTER STATISTICS \"x.y; drop\".\"stats_a_at\" SET STATISTICS 1000;");
+        assert_eq!(of("(t.a = $1)"), [""; 0]);
     }
 
     #[test]

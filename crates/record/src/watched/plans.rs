@@ -140,6 +140,8 @@ line! {
         columns: String,
         /// Of columns with statistics, how many different values they have, as far as the planner knows: `name number`, separated by `; `.
         column_values: String,
+        /// Columns with large values, as far as the statistics show: `name type`, separated by `; `.
+        wide_columns: String,
     }
 }
 

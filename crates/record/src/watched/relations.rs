@@ -83,6 +83,8 @@ line! {
         triggers: Option<u64>,
         /// Their names with the functions that they call: `trigger(function)`, separated by `; `.
         trigger_functions: String,
+        /// Those of them whose functions send NOTIFY, likewise.
+        notifying_triggers: String,
         /// Tables that its own foreign keys refer to, as they are quoted, separated by `; `.
         foreign_keys: String,
         /// How many parts the table has that it is a part of, as the catalog has it: partitions beside each other, or shards on all nodes.

@@ -178,7 +178,8 @@ fn named_sql() -> Vec<String> {
             state, wait_type, wait_event, extract(epoch from clock_timestamp() - xact_start) xact_age_s, extract(epoch from clock_timestamp() - state_change) state_age_s,
             pg_catalog.age(backend_xmin) xmin_age_xids, query_id::text query_id, query
           from a where client and (xact_start < clock_timestamp() - interval '{REMARKABLE_S} s'
-            or state like 'idle in transaction%' and state_change < clock_timestamp() - interval '1 s') order by xact_start limit {NAMED_MAX}) s)"),
+            or state like 'idle in transaction%' and state_change < clock_timestamp() - interval '1 s'
+            or query ~* '^[[:space:]]*checkpoint') order by xact_start limit {NAMED_MAX}) s)"),
         format!("'horizon', (select json_agg(h) from (select * from (select case backend_type when 'walsender' then 'standby' else 'session' end \
             kind, application_name as name, pid,
               greatest(pg_catalog.age(backend_xmin), pg_catalog.age(backend_xid)) age_xids, extract(epoch from clock_timestamp() - coalesce(xact_start, backend_start)) age_s

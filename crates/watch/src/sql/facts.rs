@@ -4,7 +4,10 @@ use crate::collect::{Batch, Place, Recorded};
 use crate::sql::core::Slow;
 use crate::sql::json::{count, flag, list, text};
 use engines::profile::Own;
-use record::watched::{COMMIT_WAITS, EVENT_TRIGGER, Fact, NODE_WAITS, OWN as OWN_TOPIC, OWN_SETTING, own};
+use record::watched::{
+    COMMAND_LINE, COMMIT_WAITS, EVENT_TRIGGER, Fact, NODE_WAITS, OWN as OWN_TOPIC, OWN_SETTING,
+    SETTING_DEFAULT, SETTING_SOURCE, own,
+};
 use serde_json::Value;
 use std::path::PathBuf;
 
@@ -16,7 +19,7 @@ const TELLING: &str = "'archive_command', 'archive_library', 'archive_mode', 'au
     'full_page_writes', 'hash_mem_multiplier', 'huge_pages', 'huge_pages_status', 'idle_in_transaction_session_timeout', \
     'idle_replication_slot_timeout', 'io_method', 'io_workers', \
     'lc_messages', 'log_autovacuum_min_duration', 'log_checkpoints', 'log_destination', 'log_line_prefix', 'log_lock_waits', \
-    'log_temp_files', 'logical_decoding_work_mem', 'maintenance_work_mem', 'max_connections', 'max_prepared_transactions', \
+    'log_temp_files', 'logical_decoding_work_mem', 'maintenance_work_mem', 'max_connections', 'max_locks_per_transaction', 'max_prepared_transactions', \
     'max_slot_wal_keep_size', 'max_wal_size', 'min_wal_size', 'max_standby_archive_delay', 'max_standby_streaming_delay', 'pg_stat_statements.track', \
     'primary_slot_name', 'random_page_cost', \
     'recovery_min_apply_delay', 'recovery_prefetch', 'segment_size', 'shared_buffers', \
@@ -57,6 +60,8 @@ pub(crate) fn question() -> String {
              union all select pg_catalog.split_part(c, '=', 1), pg_catalog.substr(c, pg_catalog.strpos(c, '=') + 1, {VALUE_CHARS}), null, null, s.spcname
              from pg_catalog.pg_tablespace s cross join lateral unnest(s.spcoptions) c
                limit {OWN_SETTINGS_MAX}) r),
+           'sources', (select json_agg(json_build_array(name, source, sourcefile, sourceline, pg_catalog.left(boot_val, {VALUE_CHARS}), unit) order by name)
+             from pg_catalog.pg_settings where source in ('configuration file', '{COMMAND_LINE}')),
            'event_triggers', (select json_agg(json_build_array(evtname, evtfoid::regproc::text || ' at ' || evtevent)) from pg_catalog.pg_event_trigger
              where evtenabled in ('O', 'A')),
            'extensions', (select json_agg(json_build_array(extname, extversion)) from pg_catalog.pg_extension),
@@ -122,6 +127,34 @@ fn own_setting(place: &Place, row: &Value) -> Option<Fact> {
         (true, true) => return None,
     };
     Some(place.fact(OWN_SETTING, format!("{} of {owner}", text(row, "name")), text(row, "value")))
+}
+
+/// Where a setting comes from, and its default: ALTER SYSTEM RESET takes away only what ALTER SYSTEM has set.
+fn sources(place: &Place, row: &Value) -> Option<(Fact, Option<Fact>)> {
+    let name = row[0].as_str()?;
+    let source = match (row[1].as_str()?, row[2].as_str().zip(row[3].as_u64())) {
+        (COMMAND_LINE, _) => COMMAND_LINE.to_string(),
+        // Without the right to see them, the file and the line are unknown.
+        (_, place) => place.map(|(file, line)| format!("{file}:{line}"))?,
+    };
+    let default = row[4]
+        .as_str()
+        .filter(|value| !value.is_empty())
+        .map(|value| place.fact(SETTING_DEFAULT, name, with_unit(value, row[5].as_str())));
+    Some((place.fact(SETTING_SOURCE, name, source), default))
+}
+
+/// A value as ALTER SYSTEM SET takes it: `pg_settings` may count in blocks, `8kB`, which is no unit there.
+fn with_unit(value: &str, unit: Option<&str>) -> String {
+    match (unit, value.parse::<i64>()) {
+        // Negative values, and 0, have meanings of their own.
+        (Some(unit), Ok(number)) if number > 0 => {
+            let blocks = unit.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+            let each = blocks.parse::<i64>().unwrap_or(1);
+            format!("{}{}", number.saturating_mul(each), &unit[blocks.len()..])
+        }
+        _ => value.to_string(),
+    }
 }
 
 /// What the engine makes for itself, as facts: who reads the recording need not know the engine.
@@ -193,6 +226,11 @@ pub(crate) fn answer(
             changed.push(format!("{name} = {value}"));
         }
     }
+    for (source, default) in list(answer, "sources").iter().filter_map(|row| sources(place, row)) {
+        for fact in [Some(source), default].into_iter().flatten() {
+            recorded.fact(batch, t_us, fact);
+        }
+    }
     for fact in list(answer, "own_settings").iter().filter_map(|row| own_setting(place, row)) {
         recorded.fact(batch, t_us, fact);
     }
@@ -253,5 +291,27 @@ fn known(answer: &Value) -> Known {
         has_log_in_json: text(answer, "version_num")
             .parse()
             .is_ok_and(|version: u64| version >= LOG_IN_JSON_SINCE),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_setting_has_its_file_or_the_command_line_as_its_source() {
+        let place = Place::Node("n1".to_string());
+        let of = |row: Value| {
+            sources(&place, &row).map(|(source, default)| (source.value, default.map(|fact| fact.value)))
+        };
+        let file =
+            of(json!(["jit_above_cost", "configuration file", "/srv/postgresql.conf", 12, "100000", null]));
+        assert_eq!(file, Some(("/srv/postgresql.conf:12".to_string(), Some("100000".to_string()))));
+        let option = of(json!(["shared_buffers", "command line", null, null, "16384", "8kB"]));
+        assert_eq!(option, Some(("command line".to_string(), Some("131072kB".to_string()))));
+        assert_eq!(of(json!(["work_mem", "configuration file", null, null, "4096", "kB"])), None);
+        assert_eq!(with_unit("-1", Some("ms")), "-1");
+        assert_eq!(with_unit("300", Some("s")), "300s");
     }
 }

@@ -4,7 +4,7 @@ use crate::collect::{Batch, With};
 use crate::sql::json::{count, list, text};
 use crate::sql::probe::{Probe, column};
 use crate::sql::sampled;
-use record::statement;
+use record::{event, statement};
 use serde_json::Value;
 use std::collections::HashSet;
 
@@ -13,24 +13,25 @@ const TEXT_CHARS: u32 = 4000;
 
 /// Texts of statements; the parameters are the list of ids, and of those that are ours. Roles whose statements have the same id may have written them in
 /// other words: another alias, a comment, since PostgreSQL 18 another table of the same name. The words are of the role whose entry took the most time. PostgreSQL 18 shortens lists of constants: how many commas the text of a session with the
-/// statement has shows how long such a list is.
+/// statement has shows how long such a list is. Of fields of documents the names are taken from such a text.
 pub(crate) fn texts(probe: &Probe) -> String {
     // Before 13 time was not split into planning and executing.
     let time = match probe.statements.columns.contains("total_exec_time") {
         true => "total_exec_time",
         false => "total_time",
     };
-    let commas = match column(&probe.activity_columns, "query_id", "") {
+    let of_sessions = match column(&probe.activity_columns, "query_id", "") {
         "" => String::new(),
         query_id => format!(
-            ", case when s.query like '%/*, ... */%' then (select max(pg_catalog.length(a.query) - pg_catalog.length(pg_catalog.replace(a.query, ',', '')))
-               from {} a where a.{query_id} = s.queryid) end commas",
+            ", case when s.query ~ '(->|#>)>? *[$][0-9]' then (select pg_catalog.left(a.query, {TEXT_CHARS})
+               from {0} a where a.{query_id} = s.queryid limit 1) end of_session, case when s.query like '%/*, ... */%' then (select max(pg_catalog.length(a.query) - pg_catalog.length(pg_catalog.replace(a.query, ',', '')))
+               from {0} a where a.{query_id} = s.queryid) end commas",
             probe.activity
         ),
     };
     format!(
         "select json_build_object('texts', (select json_agg(r) from (select distinct on (s.queryid) s.queryid::text query_id,
-           pg_catalog.left(s.query, {TEXT_CHARS}) as text, case when s.dbid = d.oid then pg_catalog.pg_get_userbyid(s.userid)::text end \"user\"{commas}
+           pg_catalog.left(s.query, {TEXT_CHARS}) as text, case when s.dbid = d.oid then pg_catalog.pg_get_userbyid(s.userid)::text end \"user\"{of_sessions}
            from {} s, pg_catalog.pg_database d where d.datname = current_database() and s.queryid = any($1::bigint[])
              and not (s.queryid = any($2::bigint[]) and s.userid = (select oid from pg_catalog.pg_roles where rolname = current_user))
            order by s.queryid, s.query is null, s.{time} desc, s.calls desc, s.userid) r))::text",
@@ -80,7 +81,12 @@ pub(crate) fn texts_answer(
 ) {
     for row in list(answer, "texts") {
         let (id, words) = (text(row, "query_id"), text(row, "text"));
+        let keys = statement::document_keys(&words, &text(row, "of_session"));
         let event = sampled::text_event(node, t_us, &id, words).with("user", text(row, "user"));
+        let event = match keys.is_empty() {
+            true => event,
+            false => event.with(event::DOCUMENT_KEYS, keys.join("; ")),
+        };
         batch.event(match count(row, "commas") {
             Some(commas) => event.with("commas", commas),
             None => event,

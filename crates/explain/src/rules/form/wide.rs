@@ -1,6 +1,7 @@
 //! PLAN-34: large values that a statement fetches with its rows.
 
 use super::{BLOCKS_MIN, Found, Seen};
+use crate::rules::costly::plain;
 use crate::rules::paste::literal;
 use crate::rules::plan::{Planned, plan_of};
 use crate::units;
@@ -12,6 +13,17 @@ const NAMED_COLUMNS_MIN: (f64, f64) = (16_384.0, 6.0);
 
 /// Steps that hand on each row that they read.
 const RETURNS_WHAT_IT_READS: [&str; 4] = ["Limit", "Index Scan", "Bitmap Heap Scan", "Bitmap Index Scan"];
+
+/// The columns of a table with large values, as the statistics show; empty if they do not.
+fn wide_columns(seen: &Seen<'_>, relation: &str) -> String {
+    let mut tables = seen.case.at("plan_table", &seen.time.node);
+    let words = tables.find(|table| table.lines.word("relation") == relation);
+    let words = words.map_or("", |table| table.lines.word("wide_columns"));
+    plain(words, COLUMNS_CHARS)
+}
+
+/// Characters of a list of columns in a claim.
+const COLUMNS_CHARS: usize = 120;
 
 pub(super) fn values(seen: &Seen<'_>) -> Option<Found> {
     let table = seen.table.as_ref().filter(|_| seen.tables == 1)?;
@@ -39,9 +51,11 @@ pub(super) fn values(seen: &Seen<'_>) -> Option<Found> {
         return None;
     }
     let relation = seen.relation();
+    let wide = wide_columns(seen, &relation);
     let text = format!(
-        "one statement {} fetches the large values (TOAST) of {relation}: {} for each row",
+        "one statement {} fetches the large values (TOAST) of {relation}: {}{} for each row",
         if is_named { "whose columns include a large one: it" } else { "with SELECT *, which also" },
+        if wide.is_empty() { String::new() } else { format!("column {wide}, ") },
         units::bytes(each)
     );
     let commands = vec![format!(

@@ -1,7 +1,8 @@
 //! Sessions that wait for an advisory lock by design: so services elect a leader, or make sure that a job runs once. They hold no work back.
 //!
-//! Where work queues for a lock, the lock changes hands. Here one session has it all the time, and the others never get it.
+//! Where work queues for a lock, the lock changes hands. Here one session has it all the time, and the others never get it: their waits do not begin anew.
 
+use super::mutex;
 use crate::case::{Case, Waiter};
 
 /// Sessions behind one holder: more than these may be an application that stands still.
@@ -28,10 +29,8 @@ pub(super) struct Standing {
     pub(super) is_certain: bool,
     /// What the sessions call themselves; empty if it is not known.
     pub(super) application: String,
-}
-
-fn is_advisory(waiter: &&Waiter) -> bool {
-    waiter.lock_type == "advisory" && !waiter.is_own
+    /// How often their waits began anew.
+    pub(super) anew: u64,
 }
 
 /// Whether most of the sessions that waited for an advisory lock waited for one that the engine takes itself.
@@ -88,7 +87,8 @@ fn of_holder(case: &Case, node: &str, holder: u64, waiting: &[&Waiter]) -> Optio
             && !waiter.root_state.starts_with("idle in transaction")
             && (waiter.query.is_empty() || takes_session_lock(&waiter.query))
     };
-    if !is_there(held.lines.ticks.readings()) || !waiting.iter().all(stands) {
+    let is_held = is_there(held.lines.ticks.readings()) && waiting.iter().all(stands);
+    if !is_held || mutex::changes_hands(case, node, holder, waiting) {
         return None;
     }
     let sessions = waiting.iter().map(|waiter| waiter.ticks.readings() as f64).sum::<f64>() / looks;
@@ -110,19 +110,26 @@ fn of_holder(case: &Case, node: &str, holder: u64, waiting: &[&Waiter]) -> Optio
         sessions,
         is_certain: if is_few { is_alone != Some(false) } else { is_alone == Some(true) },
         application: application.unwrap_or_default(),
+        anew: waiting.iter().map(|waiter| waiter.anew).sum(),
     })
 }
 
 /// Every holder of an advisory lock for which sessions wait by design.
 pub(super) fn all(case: &Case, node: &str) -> Vec<Standing> {
-    let mut holders: Vec<u64> = case.waiters(node).filter(is_advisory).map(|waiter| waiter.root).collect();
+    let mut holders: Vec<u64> =
+        case.waiters(node).filter(|waiter| waiter.is_for_advisory()).map(|waiter| waiter.root).collect();
     holders.sort_unstable();
     holders.dedup();
     // A holder that waits itself is one of those that take turns.
-    holders.retain(|holder| case.waiters(node).filter(is_advisory).all(|waiter| waiter.pid != *holder));
+    holders.retain(|holder| {
+        case.waiters(node).filter(|waiter| waiter.is_for_advisory()).all(|waiter| waiter.pid != *holder)
+    });
     let of_one = |holder: u64| {
-        let waiting: Vec<&Waiter> =
-            case.waiters(node).filter(is_advisory).filter(|waiter| waiter.root == holder).collect();
+        let waiting: Vec<&Waiter> = case
+            .waiters(node)
+            .filter(|waiter| waiter.is_for_advisory())
+            .filter(|waiter| waiter.root == holder)
+            .collect();
         of_holder(case, node, holder, &waiting)
     };
     holders.into_iter().filter_map(of_one).collect()
@@ -134,7 +141,7 @@ pub(super) fn in_turn(case: &Case, node: &str, standing: &[Standing], seen: f64)
     let is_other = |waiter: &&Waiter| standing.iter().all(|one| one.holder != waiter.root);
     let others: f64 = case
         .waiters(node)
-        .filter(is_advisory)
+        .filter(|waiter| waiter.is_for_advisory())
         .filter(is_other)
         .map(|waiter| waiter.ticks.readings() as f64)
         .sum::<f64>()

@@ -44,6 +44,8 @@ struct Begun<'a> {
     every_s: f64,
     /// Statements that ask for one, with their executions.
     commands: Vec<(&'a str, f64)>,
+    /// The role that types them, with its application, as far as they are known.
+    who: Option<String>,
     /// What the server's log gives as the reason of those that no command of `commands` explains.
     logged: Option<&'a str>,
     /// Whether the volume of the WAL forces them.
@@ -87,8 +89,43 @@ fn begun<'a>(case: &'a Case, node: &'a str) -> Option<Begun<'a>> {
     let by_log = reasons.iter().filter(|reason| reason.contains("wal")).count() * 2 > reasons.len();
     let is_by_volume = by_log || requested > timed && is_far && commands.is_empty() && logged.is_none();
     let every_s = seconds / (timed + requested).max(1.0);
-    Some(Begun { timed, requested, every_s, commands, logged, is_by_volume })
+    let who = who(case, node, &commands);
+    Some(Begun { timed, requested, every_s, commands, who, logged, is_by_volume })
 }
+
+/// A session that was seen with CHECKPOINT as its last statement.
+fn typed<'a>(case: &'a Case, node: &'a str) -> Option<Thing<'a>> {
+    case.at("session", node).find(|session| {
+        session.lines.word("query").trim_start().to_ascii_lowercase().starts_with("checkpoint")
+    })
+}
+
+/// Who requests checkpoints: the role and application of a session that was seen with it; else the role that pg_stat_statements counts it for, with its
+/// application, if it has only one.
+fn who(case: &Case, node: &str, commands: &[(&str, f64)]) -> Option<String> {
+    let named = |role: &str, application: &str| match application {
+        "" => format!("role {}", plain(role, NAME_CHARS)),
+        name => format!("role {} ({})", plain(role, NAME_CHARS), plain(name, NAME_CHARS)),
+    };
+    if let Some(session) = typed(case, node) {
+        return Some(named(session.lines.word("user"), session.lines.word("application")));
+    }
+    let (text, _) = commands.first()?;
+    let mut events =
+        case.events_of(event::QUERY).filter(|event| Case::word_of(event, "text").trim_start() == *text);
+    let role = events.find_map(|event| Some(Case::word_of(event, "user")).filter(|role| !role.is_empty()))?;
+    let groups = case.at("activity", node).chain(case.at("connected", node));
+    let mut applications: Vec<&str> = groups
+        .filter(|group| group.lines.word("user") == role)
+        .map(|group| group.lines.word("application"))
+        .collect();
+    applications.sort_unstable();
+    applications.dedup();
+    Some(named(role, if applications.len() == 1 { applications[0] } else { "" }))
+}
+
+/// Characters of the name of a role or an application.
+const NAME_CHARS: usize = 40;
 
 /// What begins the checkpoints, in words behind "because", and whether it is a command.
 fn cause(begun: &Begun<'_>, timeout: &str) -> (String, bool) {
@@ -96,7 +133,12 @@ fn cause(begun: &Begun<'_>, timeout: &str) -> (String, bool) {
     let is_requested = begun.requested >= begun.timed && begun.requested > 0.0;
     match (begun.commands.first(), begun.logged) {
         (Some((text, _)), _) if is_requested => {
-            (format!("the command {} begins a checkpoint every {every}", plain(text, 40)), true)
+            let who = begun.who.as_ref().map_or(String::new(), |who| format!(" of {who}"));
+            (format!("the command {}{who} begins a checkpoint every {every}", plain(text, 40)), true)
+        }
+        (None, _) if is_requested && begun.who.is_some() => {
+            let who = begun.who.clone().unwrap_or_default();
+            (format!("the command CHECKPOINT of {who} begins a checkpoint every {every}"), true)
         }
         (None, Some(reason)) if is_requested => (
             format!("a command or a backup begins a checkpoint every {every} (the server's log: {reason})"),
@@ -247,12 +289,8 @@ fn with_remedy(case: &Case, node: &str, claim: Claim, begun: &Begun<'_>, is_comm
     for (text, calls) in &begun.commands {
         claim = claim.because(format!("{} was executed {} times", plain(text, 40), units::count(*calls)));
     }
-    let is_typed = |session: &crate::case::Thing<'_>| {
-        session.lines.word("query").trim_start().to_ascii_lowercase().starts_with("checkpoint")
-    };
-    let session = case.at("session", node).find(is_typed);
     claim
-        .with(session, |claim, session| {
+        .with(typed(case, node), |claim, session| {
             claim.because(format!(
                 "session {} of role {} ({}) types it",
                 session.name,
@@ -260,7 +298,7 @@ fn with_remedy(case: &Case, node: &str, claim: Claim, begun: &Begun<'_>, is_comm
                 session.lines.word("application")
             ))
         })
-        .with(begun.commands.is_empty().then_some(()), |claim, ()| {
+        .with((begun.commands.is_empty() && begun.who.is_none()).then_some(()), |claim, ()| {
             claim.lacking("who requests them: pg_stat_statements counts CHECKPOINT only with track_utility")
         })
         .remedy(

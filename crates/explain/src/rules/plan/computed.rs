@@ -10,6 +10,7 @@ use crate::rules::costly::{closing, lowered, plain};
 use crate::rules::paste;
 use crate::rules::statement::explain_it;
 use crate::units;
+use record::event;
 use record::finding::{Level, Severity};
 use record::statement::{self, Condition, Use};
 
@@ -69,10 +70,51 @@ fn returns_many(planned: &Planned<'_>, found: &Found<'_>) -> bool {
     planned.statement.rows.is_some_and(|rows| rows > found.rows * KEPT_SHARE_MAX)
 }
 
+/// What is computed, with the names of the fields of documents as sessions sent them, in the place of parameters.
+fn with_keys(case: &Case, planned: &Planned<'_>, computed: &str) -> String {
+    let of_it = case
+        .events_of(event::QUERY)
+        .filter(|event| Case::word_of(event, "query_id") == planned.statement.query_id);
+    let keys = of_it.map(|event| Case::word_of(event, event::DOCUMENT_KEYS)).find(|keys| !keys.is_empty());
+    let known = |number: &str| {
+        let mut pairs = keys.unwrap_or_default().split("; ").filter_map(|pair| pair.split_once(' '));
+        pairs.find(|(parameter, _)| *parameter == number).map(|(_, name)| name)
+    };
+    let mut pieces = computed.split('$');
+    let begin = pieces.next().unwrap_or_default().to_string();
+    pieces.fold(begin, |text, piece| {
+        let digits = piece.bytes().take_while(u8::is_ascii_digit).count();
+        match known(&format!("${}", &piece[..digits])) {
+            Some(name) => format!("{text}{}{}", paste::literal(name), &piece[digits..]),
+            None => format!("{text}${piece}"),
+        }
+    })
+}
+
+/// That an index on the column is there, and what it serves instead.
+fn other_operators(all: &[(crate::case::Thing<'_>, Vec<&str>)], condition: &Condition) -> Option<String> {
+    let (index, _) = all.iter().find(|(index, columns)| {
+        index.lines.word("method") == "gin" && columns.first() == Some(&condition.column.as_str())
+    })?;
+    let classes = index.lines.word("operator_classes");
+    let serves = match classes.split("; ").next().unwrap_or_default() {
+        "jsonb_path_ops" => "@>, @? and @@",
+        "jsonb_ops" => "@>, ?, ?|, ?&, @? and @@",
+        "hstore_ops" => "@>, ?, ?& and ?|",
+        "array_ops" => "@>, <@, && and =",
+        _ => return None,
+    };
+    Some(format!(
+        "; index {} (GIN) on {} serves only {serves}: a search written with one of these can use it, too",
+        index.lines.word("index"),
+        condition.column
+    ))
+}
+
 /// Text and commands of the remedy.
 fn remedy(case: &Case, planned: &Planned<'_>, found: &Found<'_>) -> (String, Vec<String>) {
     let Found { relation, condition, .. } = found;
-    let computed = condition.computed.as_deref().unwrap_or_default();
+    let computed = with_keys(case, planned, condition.computed.as_deref().unwrap_or_default());
     let column = statement::quoted(&condition.column);
     let has_parameter = computed.contains('$');
     let mut commands = vec![];
@@ -90,6 +132,9 @@ fn remedy(case: &Case, planned: &Planned<'_>, found: &Found<'_>) -> (String, Vec
         }
         _ => "create an index on what is compared, written as the statement writes it, or keep the result in a generated column and index that".to_string(),
     };
+    if let Some(words) = other_operators(&all, condition) {
+        text.push_str(&words);
+    }
     if has_parameter {
         text.push_str("; the index needs the constant that the application sends instead of the parameter (the name of a field of a document, for instance)");
         // Not by its query_id, which the view has from PostgreSQL 14 on.

@@ -1,19 +1,20 @@
 //! What the plan itself shows where no rule knows the form: a join that reads a whole table for want of an index, and the one step that has most of a plan's
-//! cost. The second is the answer to "what does it do all the time?" for any statement that has a plan; it is no reproach, so it stays low.
+//! cost. The second is the answer to "what does it do all the time?" for any statement that has a plan; it is no reproach, so it
+//! is low, but for a statement that nearly all sessions always execute.
 
 use super::{
-    Planned, SHARE_MIN, below, busy, in_a_line, inputs, is_explained, number, plan_of, planned, severity,
-    unserved,
+    Planned, SHARE_MIN, WHAT_IT_IS_FOR, below, busy, in_a_line, inputs, is_explained, number, plan_of,
+    planned, severity, unserved,
 };
 use crate::case::{Case, Thing};
 use crate::node_time;
 use crate::rule::Need::{self, Any, Field};
 use crate::rule::{Answer, Claim};
-use crate::rules::costly::{has_not_ended, lowered, plain};
+use crate::rules::costly::{has_not_ended, is_busy, lowered, plain};
 use crate::rules::statement::explain_it;
 use crate::units;
 use record::finding::{Level, NodeTime, Severity, StatementTime};
-use record::statement;
+use record::statement::{self, Use, Verb};
 
 /// Where no statement has a plan, their counters say which one takes the time.
 pub(super) const NEEDS: &[Need] =
@@ -313,7 +314,7 @@ fn is_union(planned: &Planned<'_>, node: &Thing<'_>) -> bool {
 /// PLAN-45.
 pub(super) fn costliest_steps(case: &Case) -> Answer {
     let mut claims = vec![];
-    for planned in planned(case, STEP_SHARE_MIN) {
+    for planned in planned(case, STEP_SHARE_MIN).filter(|planned| is_busy(planned.time)) {
         let is_short = planned.statement.mean_ms.is_some_and(|ms| ms < MEAN_MS_MIN);
         if is_short || is_explained(case, &planned) || unserved::is_found(case, &planned) {
             continue;
@@ -329,6 +330,7 @@ pub(super) fn costliest_steps(case: &Case) -> Answer {
             planned
                 .claim(case, Level::CoOccurrence, Severity::Low, text)
                 .number("of_plan", step.of_plan)
+                .with(is_by_design(planned.statement).then_some(1.0), |claim, one| claim.number(WHAT_IT_IS_FOR, one))
                 .because(planned.file())
                 .lacking("whether it is waste: costs and rows are the planner's, for unknown values; EXPLAIN (ANALYZE, BUFFERS) with real ones measures the \
                     step")
@@ -398,6 +400,32 @@ fn computing(statement: &StatementTime) -> Option<String> {
     (!names.is_empty()).then(|| names.iter().map(|name| format!("{name}()")).collect::<Vec<_>>().join(", "))
 }
 
+/// Rows that a statement returns or changes, for each block that it touches, from which on it touches them for its rows.
+const ROWS_PER_BLOCK_MIN: f64 = 0.02;
+
+/// Whether a statement does no more than its text asks for, as far as that can be seen: it takes whole tables, or has a row for many of the blocks that it
+/// touches, or is no query.
+fn is_by_design(statement: &StatementTime) -> bool {
+    let is_of_rows = statement
+        .rows
+        .zip(statement.blocks)
+        .is_some_and(|(rows, blocks)| rows >= 1.0 && rows >= blocks * ROWS_PER_BLOCK_MIN);
+    let is_whole = match statement::parse(&statement.text) {
+        Ok(parsed) => {
+            let mut conditions = parsed.conditions.iter().filter(|one| one.how != Use::Join);
+            parsed.verb == Verb::Select && !parsed.tables.is_empty() && conditions.next().is_none()
+        }
+        Err(_) => {
+            let first = lowered(&statement.text).split(' ').next().unwrap_or_default().to_string();
+            !first.is_empty() && !QUERIES.contains(&first.as_str())
+        }
+    };
+    is_of_rows || is_whole
+}
+
+/// First words of statements that read or change rows.
+const QUERIES: [&str; 8] = ["select", "with", "insert", "update", "delete", "merge", "call", "execute"];
+
 /// A statement that has most of the time, of which the plan shows no costly step, or there is none: what the counters know of it.
 fn of_largest(case: &Case, time: &NodeTime, statement: &StatementTime) -> Claim {
     let waits: Vec<String> = statement
@@ -456,6 +484,7 @@ fn of_largest(case: &Case, time: &NodeTime, statement: &StatementTime) -> Claim 
         .on_node(&time.node)
         .during(case.one("server", &time.node).map(|server| server.ticks.window()))
         .number("share", statement.share)
+        .with(is_by_design(statement).then_some(1.0), |claim, one| claim.number(WHAT_IT_IS_FOR, one))
         .because(format!("the statement: {}", in_a_line(statement)))
         .lacking(lack)
         .remedy(remedy, &[&explain_it(case, &time.node, statement)])

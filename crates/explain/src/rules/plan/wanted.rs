@@ -17,6 +17,9 @@ const UNEVEN: f64 = 2.0;
 /// The number of a finding whose remedy may save nothing, because how many rows fit is not known.
 pub(crate) const UNSURE: &str = "rows_not_known";
 
+/// The number of a finding about a statement that does no more than its text asks for, as far as that can be seen.
+pub(crate) const WHAT_IT_IS_FOR: &str = "reads_all_by_design";
+
 /// What would prove more about such a scan.
 pub(in crate::rules) const HOW_MANY_FIT: &str = "how many rows fit the condition: an aggregate takes them, and no counter has them; SELECT count(*) with the \
     statement's own values shows it, and an index gains only where it is a small part of the table";

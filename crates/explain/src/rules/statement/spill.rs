@@ -76,14 +76,20 @@ fn is_building(case: &Case, time: &NodeTime) -> bool {
 fn more_memory(case: &Case, time: &NodeTime, setting: &str, megabytes: u64, database: &str) -> Vec<String> {
     let host = case.host_of(&time.node).and_then(|host| case.one("host", host));
     let memory = host.and_then(|host| host.last("memory_total_bytes"));
-    let all = megabytes as f64 * f64::from(1 << 20) * time.active.max(1.0);
+    let fits = |sessions: f64, most: f64| {
+        let all = megabytes as f64 * f64::from(1 << 20) * sessions.max(1.0);
+        memory.is_none_or(|memory| all <= memory * most)
+    };
+    // A value for all sessions is one that each of those which are connected may use at the same time.
+    let connected = case.one("server", &time.node).and_then(|server| server.max("sessions_total"));
     let mut commands = vec![];
-    if memory.is_none_or(|memory| all <= memory * MEMORY_SHARE_MAX) {
+    let sessions = connected.filter(|_| setting == "work_mem").unwrap_or(0.0).max(time.active);
+    if fits(sessions, MEMORY_SHARE_MAX) {
         commands.push(format!(
             "ALTER SYSTEM SET {setting} = '{megabytes}MB'; SELECT pg_reload_conf(); -- reaches all open sessions"
         ));
     }
-    if !database.is_empty() {
+    if !database.is_empty() && fits(time.active, 1.0) {
         commands.push(format!(
             "ALTER DATABASE {} SET {setting} = '{megabytes}MB'; -- for sessions that connect from now on: let the application connect again",
             statement::quoted(database)
@@ -325,6 +331,8 @@ fn of_statement(case: &Case, time: &NodeTime, statement: &StatementTime) -> Opti
     let mut commands: Vec<String> = own.iter().map(|own| own.command.clone()).collect();
     match less {
         Some(_) => commands.push(IN_SESSION.to_string()),
+        // What is set there wins over the server's value: no other command would reach those sessions.
+        None if own.is_some() => {}
         None => commands.extend(more_memory(case, time, setting, needed, &statement.database)),
     }
     commands.push(explain_it(case, &time.node, statement));

@@ -52,8 +52,9 @@ pub(super) const NAME_FIELDS: [(&str, &str); 13] = [
 ];
 
 /// Fields whose value is a statement.
-pub(super) const SQL_FIELDS: [&str; 13] = [
+pub(super) const SQL_FIELDS: [&str; 14] = [
     "query",
+    "document_keys",
     "inner",
     "outer",
     "blocker_query",

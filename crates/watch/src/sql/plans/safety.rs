@@ -385,6 +385,10 @@ fn collation(oid: &str) -> String {
 pub(super) fn details() -> String {
     const FREQUENT_MIN: f64 = 0.01;
     const OVERLOADS_MAX: usize = 40;
+    // ANALYZE keeps no values above 1,024 bytes: a column of such values has neither common ones nor a histogram, and of values that are stored apart it counts
+    // only the pointers.
+    const WIDE_BYTES_MIN: u32 = 512;
+    const POINTER_BYTES: u32 = 18;
     let (of_column, of_key) = (collation("a.attcollation"), collation("k.\"collation\""));
     format!("select json_build_object('tables', (select json_agg(r) from (
   select n.nspname::text as schema, c.relname::text as name, pg_catalog.format('%I.%I', n.nspname, c.relname) relation, c.reltuples::float8 as
@@ -399,6 +403,11 @@ pub(super) fn details() -> String {
     (select json_object_agg(s.attname, round((case when s.n_distinct < 0 then -s.n_distinct * c.reltuples else s.n_distinct end)::numeric)::text)
       from pg_catalog.pg_stats s where s.schemaname = n.nspname and s.tablename = c.relname and not s.inherited and s.n_distinct <> 0
       and c.reltuples >= 0) as values,
+    (select json_object_agg(a.attname, pg_catalog.format_type(a.atttypid, null)) from pg_catalog.pg_stats s join pg_catalog.pg_attribute a
+        on a.attrelid = c.oid and a.attname = s.attname
+      where s.schemaname = n.nspname and s.tablename = c.relname and not s.inherited and c.reltoastrelid <> 0 and a.attlen = -1
+        and a.attstorage in ('x', 'e', 'm') and (s.avg_width >= {WIDE_BYTES_MIN}
+          or s.null_frac < 1 and s.most_common_vals is null and s.histogram_bounds is null and s.avg_width >= {POINTER_BYTES})) as wide,
     (select json_agg(json_build_object('index', x.relname, 'definition', pg_catalog.pg_get_indexdef(i.indexrelid), 'method', m.amname, 'valid',
       i.indisvalid, 'partial', i.indpred is not null,
        'correlation', (select s.correlation from pg_catalog.pg_stats s join pg_catalog.pg_attribute a on a.attname = s.attname

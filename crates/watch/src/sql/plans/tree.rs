@@ -231,6 +231,7 @@ pub(super) fn table(node: &str, database: &str, table: &Value) -> PlanTable {
         relation: text(table, "relation"),
         columns: pairs("columns"),
         column_values: pairs("values"),
+        wide_columns: pairs("wide"),
     }
 }
 

@@ -1,0 +1,94 @@
+//! Claims name what is to be changed: the field of a document, the view and its WITH, the column with the large values.
+
+use crate::advice::{commands, fired, of};
+use crate::fire::form::select;
+use crate::fire::plan::{node, scan};
+use crate::scene::Scene;
+use record::event;
+use serde_json::{Value, json};
+
+fn n1() -> Value {
+    json!({"node": "n1"})
+}
+
+/// A search for a field of a document, whose name the text of a statement does not have.
+fn of_document(index: Option<&str>) -> Scene {
+    let mut scene = Scene::healthy();
+    scan(&mut scene, "((orders.payload ->> $1) = $2)", "");
+    scene.event(2, event::QUERY, "", json!({"query_id": "9", "document_keys": "$1 merchant_ref; $3 other"}));
+    if let Some(class) = index {
+        let keys =
+            json!({"node": "n1", "database": "db", "relation": "public.orders", "index": "orders_payload"});
+        scene.set(
+            "plan_index",
+            keys,
+            json!({"columns": "payload", "method": "gin", "operator_classes": class, "valid": true, "partial": false,
+                "definition": format!("CREATE INDEX orders_payload ON public.orders USING gin (payload {class})")}),
+        );
+    }
+    scene
+}
+
+#[test]
+fn an_index_on_a_field_of_a_document_has_its_name() {
+    let found = of_document(None).explain();
+    let typed = commands(of(&found, "PLAN-50"));
+    let index =
+        typed.lines().find(|line| line.starts_with("CREATE INDEX")).unwrap_or_else(|| panic!("{typed}"));
+    assert!(index.contains("public.orders") && index.contains("->> 'merchant_ref'"), "{index}");
+    assert!(!index.contains('$'), "{index}");
+    let text = &of(&found, "PLAN-50").remedy.text;
+    assert!(!text.contains("serves only"), "{text}");
+}
+
+#[test]
+fn what_a_gin_index_on_the_column_serves_is_named() {
+    let text = |class: &str| of(&of_document(Some(class)).explain(), "PLAN-50").remedy.text.clone();
+    assert!(text("jsonb_path_ops").contains("orders_payload (GIN) on payload serves only @>, @? and @@"));
+    assert!(text("jsonb_ops").contains("?, ?|, ?&"));
+    // Its operators are those of a B-tree.
+    assert!(!text("int4_ops").contains("serves only"));
+}
+
+#[test]
+fn the_view_and_its_with_are_named() {
+    let mut scene = Scene::healthy();
+    select(&mut scene, "select depot, cost from v_cost where customer = $1", 9_000, 3);
+    node(
+        &mut scene,
+        1,
+        0,
+        "CTE Scan",
+        json!({"alias": "per_customer", "filter": "(per_customer.customer = $1)"}),
+    );
+    let plain = of(&scene.explain(), "PLAN-32").claim.clone();
+    assert!(plain.contains("one statement with WITH per_customer: all of it"), "{plain}");
+    let body = "(SELECT customer, depot, sum(cost) AS cost FROM public.shipment GROUP BY customer, depot) SELECT customer, depot, cost FROM per_customer;";
+    for (word, claimed) in
+        [("AS MATERIALIZED", "WITH per_customer AS MATERIALIZED: all"), ("AS", "WITH per_customer: all")]
+    {
+        scene.fact(n1(), "view_text", "public.v_cost", &format!("WITH per_customer {word} {body}"));
+        let found = scene.explain();
+        let finding = of(&found, "PLAN-32");
+        assert!(
+            finding.claim.contains("reads view public.v_cost") && finding.claim.contains(claimed),
+            "{}",
+            finding.claim
+        );
+        assert!(commands(finding).starts_with("SELECT pg_get_viewdef('public.v_cost'::regclass, true);"));
+    }
+}
+
+#[test]
+fn the_column_with_the_large_values_is_named() {
+    let mut scene = fired("PLAN-34");
+    assert!(!of(&scene.explain(), "PLAN-34").claim.contains("column "));
+    let keys = json!({"node": "n1", "database": "db", "relation": "public.orders"});
+    scene.set("plan_table", keys, json!({"columns": "id integer; pdf text", "wide_columns": "pdf text"}));
+    let found = scene.explain();
+    assert!(
+        of(&found, "PLAN-34").claim.contains("public.orders: column pdf text, "),
+        "{}",
+        of(&found, "PLAN-34").claim
+    );
+}

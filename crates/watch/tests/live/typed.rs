@@ -1,0 +1,71 @@
+//! What remedies need to take effect: where a setting comes from, which triggers send NOTIFY, and who types CHECKPOINT.
+
+use super::watched::{Watch, client, client_of, on_each};
+use record::watched::{SETTING_DEFAULT, SETTING_SOURCE, Sampled};
+
+#[test]
+fn the_file_of_a_setting_and_its_default_are_recorded() {
+    on_each(&[("jit_above_cost", "100")], |server| {
+        let mut watch = Watch::of(&server.spec());
+        let mut value_of = |topic: &'static str| {
+            watch.until("where the setting is", move |line| match line {
+                Sampled::Fact(fact) if fact.topic == topic && fact.name == "jit_above_cost" => {
+                    Some(fact.value.clone())
+                }
+                _ => None,
+            })
+        };
+        let source = value_of(SETTING_SOURCE);
+        let (file, line) = source.rsplit_once(':').expect("a file with a line");
+        assert!(file.ends_with("/postgresql.conf") && line.parse::<u64>().is_ok(), "{source}");
+        let mut watch = Watch::of(&server.spec());
+        let default = watch.until("the default", |line| match line {
+            Sampled::Fact(fact) if fact.topic == SETTING_DEFAULT && fact.name == "jit_above_cost" => {
+                Some(fact.value.clone())
+            }
+            _ => None,
+        });
+        assert_eq!(default, "100000");
+    });
+}
+
+#[test]
+fn only_triggers_that_send_notify_are_listed_as_such() {
+    on_each(&[], |server| {
+        client(server, "setup")
+            .batch_execute(
+                "create table bell (id int primary key);
+                 create function ring() returns trigger language plpgsql as $$ begin perform pg_notify('bell', new.id::text); return null; end $$;
+                 create function count_it() returns trigger language plpgsql as $$ begin return new; end $$;
+                 create trigger rings after insert on bell for each row execute function ring();
+                 create trigger counts before insert on bell for each row execute function count_it();
+                 insert into bell values (1)",
+            )
+            .expect("makes the triggers");
+        let mut watch = Watch::of(&server.spec());
+        let table = watch.until("the table", |line| match line {
+            Sampled::Table(table) if table.relation == "public.bell" => Some(table.clone()),
+            _ => None,
+        });
+        assert_eq!(table.notifying_triggers, "rings(ring)");
+        assert!(table.trigger_functions.contains("counts(count_it)"), "{}", table.trigger_functions);
+    });
+}
+
+#[test]
+fn a_session_that_types_checkpoint_is_recorded_although_it_is_idle() {
+    on_each(&[], |server| {
+        client(server, "setup")
+            .batch_execute("create role svc_backup superuser login")
+            .expect("makes the role");
+        let mut job = client_of(server, "bkp-snap", "svc_backup");
+        job.batch_execute("CHECKPOINT").expect("checkpoints");
+        let mut watch = Watch::of(&server.spec());
+        let session = watch.until("the session", |line| match line {
+            Sampled::Session(session) if session.application == "bkp-snap" => Some(session.clone()),
+            _ => None,
+        });
+        assert_eq!((session.user.as_str(), session.state.as_str()), ("svc_backup", "idle"));
+        assert!(session.query.starts_with("CHECKPOINT"), "{}", session.query);
+    });
+}
