@@ -6,6 +6,13 @@ use wire::error::SqlState;
 
 use super::LoadError;
 
+/// What to type where a node with a ledger of its own does not answer.
+fn ledger_away(node: &str) -> String {
+    format!(
+        "start the server of {node}, then type the same command again; a run that only reads needs no ledger, and goes on at the other nodes"
+    )
+}
+
 impl LoadError {
     /// What to type next.
     pub fn hint(&self) -> Option<String> {
@@ -14,9 +21,7 @@ impl LoadError {
             LoadError::Node { source, .. } => return source.hint(),
             LoadError::Connect(_) if self.is_no_room() => return sqlstate_hint(self.sqlstate()?),
             LoadError::Connect(error) => return error.hint(),
-            LoadError::LedgerAway { node, .. } => format!(
-                "start the server of {node}, then type the same command again; a run that only reads needs no ledger, and goes on at the other nodes"
-            ),
+            LoadError::LedgerAway { node, .. } => ledger_away(node),
             LoadError::ServerLost { .. } => continued("start the server (its log has the reason)"),
             LoadError::NodeAway { .. } => continued("start the node that the error names (its log has the reason)"),
             _ if self.is_connection_lost() => continued("read the server's log"),
