@@ -239,8 +239,8 @@ fn is_waste(finding: &Finding) -> bool {
     is_of_work && is_certain && finding.impact.is_some_and(|share| share >= WASTE_SHARE_MIN)
 }
 
-/// A finding that has nearly all of the time of sessions which are always at work matters, also where it is uncertain what its remedy saves: its words carry the
-/// doubt.
+/// A finding that has nearly all of the time of sessions which are always at work matters, also where it is uncertain what its remedy saves: its words carry
+/// the doubt.
 fn raise(case: &Case, finding: &mut Finding, impact: f64) {
     let is_busy =
         |time: &NodeTime| Some(&time.node) == finding.node.as_ref() && time.active >= ALWAYS_ACTIVE_MIN;

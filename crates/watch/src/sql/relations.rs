@@ -58,9 +58,10 @@ const KEY_SEQUENCES: &str = "select string_agg(pg_catalog.format('%I(%I) from %I
                join pg_catalog.pg_namespace n on n.oid = s.relnamespace
                where k.indrelid = c.oid and k.indisunique and k.indnatts = 1";
 /// Triggers of table `c` whose functions send NOTIFY. Names alone are recorded, not what the functions do.
-const NOTIFYING: &str = "select string_agg(pg_catalog.format('%s(%s)', g.tgname, g.tgfoid::pg_catalog.regproc), '; ' order by g.tgname)
+const NOTIFYING: &str = "case when c.relhastriggers then (
+               select string_agg(pg_catalog.format('%s(%s)', g.tgname, g.tgfoid::pg_catalog.regproc), '; ' order by g.tgname)
                from pg_catalog.pg_trigger g join pg_catalog.pg_proc f on f.oid = g.tgfoid
-               where g.tgrelid = c.oid and not g.tgisinternal and g.tgenabled <> 'D' and f.prosrc ~* '\\m(pg_notify|notify)\\M'";
+               where g.tgrelid = c.oid and not g.tgisinternal and g.tgenabled <> 'D' and f.prosrc ~* '\\m(pg_notify|notify)\\M') end";
 /// Tables that foreign keys of table `c` refer to. What stands for one partition of such a table is left out: the key itself is there.
 const FOREIGN_KEYS: &str = "select string_agg(distinct pg_catalog.format('%I.%I', n.nspname, r.relname), '; ')
                from pg_catalog.pg_constraint f join pg_catalog.pg_class r on r.oid = f.confrelid join pg_catalog.pg_namespace n on n.oid = r.relnamespace
@@ -141,7 +142,7 @@ pub(crate) fn tables(probe: &Probe) -> String {
              case when c.relhastriggers then (select count(*) from pg_catalog.pg_trigger g where g.tgrelid = c.oid and not g.tgisinternal) else 0 end triggers,
              case when c.relhastriggers then (select string_agg(pg_catalog.format('%s(%s)', g.tgname, g.tgfoid::pg_catalog.regproc), '; ' order by g.tgname)
                from pg_catalog.pg_trigger g where g.tgrelid = c.oid and not g.tgisinternal) end trigger_functions,
-             case when c.relhastriggers then ({NOTIFYING}) end notifying_triggers, case when c.relhastriggers then ({FOREIGN_KEYS}) end foreign_keys, {parts} parts,
+             {NOTIFYING} notifying_triggers, case when c.relhastriggers then ({FOREIGN_KEYS}) end foreign_keys, {parts} parts,
              case when c.relhastriggers then (select count(*) from pg_catalog.pg_constraint f where f.confrelid = c.oid and f.contype = 'f' and not exists (
                  select from pg_catalog.pg_index k where k.indrelid = f.conrelid and k.indisvalid and k.indpred is null
                    and (k.indkey::smallint[])[0:pg_catalog.array_length(f.conkey, 1) - 1] @> f.conkey)) else 0 end unindexed_references,

@@ -24,7 +24,8 @@ pub(crate) fn texts(probe: &Probe) -> String {
         "" => String::new(),
         query_id => format!(
             ", case when s.query ~ '(->|#>)>? *[$][0-9]' then (select pg_catalog.left(a.query, {TEXT_CHARS})
-               from {0} a where a.{query_id} = s.queryid limit 1) end of_session, case when s.query like '%/*, ... */%' then (select max(pg_catalog.length(a.query) - pg_catalog.length(pg_catalog.replace(a.query, ',', '')))
+               from {0} a where a.{query_id} = s.queryid limit 1) end of_session,
+               case when s.query like '%/*, ... */%' then (select max(pg_catalog.length(a.query) - pg_catalog.length(pg_catalog.replace(a.query, ',', '')))
                from {0} a where a.{query_id} = s.queryid) end commas",
             probe.activity
         ),
