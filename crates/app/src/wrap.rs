@@ -5,7 +5,8 @@ const WIDTH_MIN: usize = 20;
 /// How much further a continued line is indented than the line itself.
 const CONTINUED: usize = 2;
 
-/// The text with no line longer than `width` characters, as far as words allow; as it is without a width. What is to be copied stays whole: documents, and lines that are a command.
+/// The text with no line longer than `width` characters, as far as words allow; as it is without a width. What is to be copied stays whole: documents, and
+/// lines that are a command.
 pub fn wrapped(text: &str, width: Option<usize>) -> String {
     let Some(width) = width else { return text.to_string() };
     if width < WIDTH_MIN

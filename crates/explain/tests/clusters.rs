@@ -224,7 +224,7 @@ fn a_subscription_without_its_slot_does_not_go_on_by_itself() {
     assert!(of(&found, "REP-07").remedy.text.contains("goes on by itself"));
     let gone = subscribed("pglogical", down(), false).explain();
     let finding = of(&gone, "REP-07");
-    assert!(finding.claim.contains("is down for good: its slot pgl_db_n1_from_n1"), "{}", finding.claim);
+    assert!(finding.claim.contains("has stopped for good: its slot pgl_db_n1_from_n1"), "{}", finding.claim);
     assert!(
         finding.remedy.text.contains("does not go on by itself")
             && finding.remedy.text.contains("synchronize_data")

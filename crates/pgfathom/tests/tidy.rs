@@ -78,7 +78,7 @@ const FUNCTION_LINES_MAX: usize = 70;
 
 /// Production lines wider than this. The count only shrinks.
 const LINE_CHARS_MAX: usize = 160;
-const WIDE_LINES: usize = 25;
+const WIDE_LINES: usize = 12;
 /// The command only turns flags into plans; what a verb does is in `app`, for callers without a command line.
 const COMMAND_LINES_MAX: usize = 4_000;
 

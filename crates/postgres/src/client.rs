@@ -67,7 +67,8 @@ impl Client {
         Ok(Client { connection: Connection::new(runtime, connection), client })
     }
 
-    /// Opens a session without TLS and without any limit: for servers of one's own, in tests. It stands for another program: its texts are not kept. The words are libpq's; the host is a folder of sockets or an
+    /// Opens a session without TLS and without any limit: for servers of one's own, in tests. It stands for another program: its texts are not kept. The words
+    /// are libpq's; the host is a folder of sockets or an
     /// address.
     pub fn connect(words: &str) -> Result<Client, Error> {
         let mut config: Config = words.parse()?;

@@ -33,7 +33,8 @@ pub(super) fn of(
 
 /// Where writes were refused: by a standby, or by a setting.
 fn read_only(spec: &ConnSpec) -> String {
-    let setting = "default_transaction_read_only of the role or the database also refuses writes on a primary: PGOPTIONS='-c default_transaction_read_only=off'";
+    let setting = "default_transaction_read_only of the role or the database also refuses writes on a primary: PGOPTIONS='-c \
+        default_transaction_read_only=off'";
     match (spec.hosts.len(), spec.target_session_attrs) {
         (2.., SessionAttrs::Any) => format!(
             "several hosts are named, and the first one that accepts a connection may be a standby: add target_session_attrs=read-write; {setting}"

@@ -36,7 +36,8 @@ const QUERY_BYTES_MAX: usize = 100;
 
 /// A server that stopped answering.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{place} {} {seconds} s{}{}", if *is_talking { "has not finished its reply within" } else { "has not replied for" }, if *is_alone { "" } else { ", nor has any other session of pgfathom" }, of(query_text))]
+#[error("{place} {} {seconds} s{}{}", if *is_talking { "has not finished its reply within" } else { "has not replied for" }, if *is_alone { "" } else { ", \
+    nor has any other session of pgfathom" }, of(query_text))]
 pub struct Silent {
     /// Which server.
     pub place: String,

@@ -22,7 +22,8 @@ pub(super) const RULES: &[Rule] = &[
         title: "searches read the pending list of a GIN index",
         needs: NEEDS,
         limits: "10 % of the session time in a statement on a table that is written, with a GIN index with fastupdate on the column of its condition, which is \
-            left aside though it has the operator; or used with a gin_pending_list_limit above 4 MB, and four blocks for each row expected or a planner's cost of \
+            left aside though it has the operator; or used with a gin_pending_list_limit above 4 MB, and four blocks for each row expected or a planner's \
+            cost of \
             the index of 500 and 1 for each row (ours)",
         judge: pending_list,
         links: &["https://www.postgresql.org/docs/current/gin.html#GIN-FAST-UPDATE"],

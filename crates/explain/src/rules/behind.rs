@@ -192,7 +192,8 @@ fn described(case: &Case, node: &str, late: &Late, claim: Claim) -> Claim {
          'hot_standby_feedback', 'recovery_prefetch'); -- on the standby";
     let cut = "ALTER SYSTEM SET max_standby_streaming_delay = '5s'; SELECT pg_reload_conf(); -- on the standby, for waits \
          that begin from now on: one that has begun goes on";
-    let end = "SELECT pg_terminate_backend(pid), usename, left(query, 60) AS query FROM (SELECT * FROM pg_stat_activity WHERE backend_type = 'client backend' AND \
+    let end = "SELECT pg_terminate_backend(pid), usename, left(query, 60) AS query FROM (SELECT * FROM pg_stat_activity WHERE backend_type = 'client backend' \
+        AND \
          pid <> pg_backend_pid() AND xact_start IS NOT NULL ORDER BY xact_start LIMIT 1) oldest; -- on the standby: ends the oldest transaction, which \
          replay most likely waits for";
     claim

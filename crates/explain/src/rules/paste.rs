@@ -4,7 +4,8 @@ use crate::case::Case;
 use record::watched::own;
 
 /// Compresses pages in the WAL by what each server has: lz4 and zstd depend on how it was built.
-pub(super) const COMPRESSION: &str = "ALTER SYSTEM SET wal_compression = on; SELECT pg_reload_conf(); -- from PostgreSQL 15 on lz4 takes less CPU, if it is in: \
+pub(super) const COMPRESSION: &str = "ALTER SYSTEM SET wal_compression = on; SELECT pg_reload_conf(); -- from PostgreSQL 15 on lz4 takes less CPU, if it is \
+    in: \
     SELECT enumvals FROM pg_settings WHERE name = 'wal_compression'";
 
 /// The data directory of a node as a word for the shell. Where it is not recorded the server is queried: a variable of the environment may be another

@@ -182,7 +182,8 @@ const RULES: &[Rule] = &[
         id: "PLAN-23",
         title: "short statements start parallel workers",
         needs: NEEDS,
-        limits: "25 % of the session time in starting workers and waiting for them, by a statement with a cost below 1,000; or that touches fewer than 125 blocks, and a \
+        limits: "25 % of the session time in starting workers and waiting for them, by a statement with a cost below 1,000; or that touches fewer than 125 \
+            blocks, and a \
             five-hundredth of the rows that its plan expects (ours)",
         judge: hidden::parallel,
         links: &["https://www.postgresql.org/docs/current/when-can-parallel-query-be-used.html"],

@@ -449,11 +449,14 @@ fn idle(case: &Case) -> Answer {
     ])
 }
 /// What to do about a consumer that is slow, and about one that does nothing.
-const SLOW_CONSUMER: &str = "make the consumer faster: larger batches, several workers, less work for each change; publish only the tables and operations that it \
+const SLOW_CONSUMER: &str = "make the consumer faster: larger batches, several workers, less work for each change; publish only the tables and operations \
+    that it \
     needs; and set max_slot_wal_keep_size, so that the slot is lost and not the server";
-const HUNG_CONSUMER: &str = "look at the consumer's own process and log: it hangs, is stopped, or waits for what it writes to; restart it, and it goes on where it \
+const HUNG_CONSUMER: &str = "look at the consumer's own process and log: it hangs, is stopped, or waits for what it writes to; restart it, and it goes on \
+    where it \
     was; drop the slot if it is not needed any more; and set max_slot_wal_keep_size, so that the slot is lost and not the server";
-/// For so long a consumer confirms nothing until it counts as standing still: it reports every 10 s if it has nothing else to do (`wal_receiver_status_interval`).
+/// For so long a consumer confirms nothing until it counts as standing still: it reports every 10 s if it has nothing else to do
+/// (`wal_receiver_status_interval`).
 const STANDS_S: f64 = 5.0;
 
 /// For how long a slot's consumer has confirmed nothing, if that is so from the first look to the last.

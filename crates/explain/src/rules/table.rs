@@ -24,7 +24,8 @@ pub(super) const RULES: &[Rule] = &[
             Field("server", "sessions_active"),
         ],
         limits: "10 % of the session time in a table of 10,000 rows that was never analysed, or whose rows are twice or half of what the planner \
-            assumes; or of whose rows a third changed since, with 20 % of the time in a statement that touches 100 blocks of it, ten per row; or that has no share of its \
+            assumes; or of whose rows a third changed since, with 20 % of the time in a statement that touches 100 blocks of it, ten per row; or that has no \
+            share of its \
             own, and is joined in a statement with 20 % of the time and 100 blocks for each row, then never high (ours)",
         judge: stale::stale,
         links: &["https://www.postgresql.org/docs/current/routine-vacuuming.html#VACUUM-FOR-STATISTICS"],

@@ -180,7 +180,8 @@ fn check_listed(
     Err(LoadError::Contradiction { dataset: dataset.name.clone(), problem })
 }
 
-/// Refuses relations of a schema that this session should not use, by which role they may be made: they or what is attached to them belong to a role that it does not trust,
+/// Refuses relations of a schema that this session should not use, by which role they may be made: they or what is attached to them belong to a role that it
+/// does not trust,
 /// or such a role may attach something.
 ///
 /// # Errors

@@ -3,7 +3,8 @@
 //! The escapes are those of `log_line_prefix()` in the server's `elog.c`. Only time, process and SQLSTATE are kept; the others are
 //! skipped.
 //!
-//! The server writes what clients choose as it is: a user or database name of a failed login (`%u`, `%d`) may have line feeds, and an application's name (`%a`) any
+//! The server writes what clients choose as it is: a user or database name of a failed login (`%u`, `%d`) may have line feeds, and an application's name
+//! (`%a`) any
 //! printable character. So a line, or several, may be read in more than one way. [`Prefix::readings`] returns all of them, and the parser decides which of
 //! them can be.
 

@@ -22,16 +22,19 @@ pub(crate) fn question(probe: &Probe) -> String {
     let waitstart = column(&probe.locks_columns, "waitstart", "null::timestamptz");
     format!(
         "with w as materialized (select pid, pg_catalog.pg_blocking_pids(pid) blockers from pg_catalog.unnest($1::int[]) pid),
-          a as materialized (select pid, backend_type backend, application_name application, pg_catalog.pg_get_userbyid(usesysid) \"user\", coalesce(state, '') state,
+          a as materialized (select pid, backend_type backend, application_name application, pg_catalog.pg_get_userbyid(usesysid) \"user\", coalesce(state, \
+          '') state,
              coalesce(wait_event_type, '') wait_type, coalesce(wait_event, '') wait_event, extract(epoch from clock_timestamp() - xact_start) xact_age_s,
-             extract(epoch from clock_timestamp() - state_change) state_age_s, pg_catalog.age(backend_xmin) xmin_age_xids, query_start, backend_start::text, pg_catalog.left(query, {QUERY_CHARS}) query
+             extract(epoch from clock_timestamp() - state_change) state_age_s, pg_catalog.age(backend_xmin) xmin_age_xids, query_start, backend_start::text, \
+             pg_catalog.left(query, {QUERY_CHARS}) query
            from {} where pid in (select pid from w union select b from w, pg_catalog.unnest(blockers) b)),
           k as materialized (select * from pg_catalog.pg_locks),
           l as materialized (select * from k where not granted)
          select json_build_object(
            'waiting', (select json_agg(r) from (select w.pid, w.blockers, l.locktype lock_type, l.objsubid lock_class, l.mode, extract(epoch from
              clock_timestamp() - coalesce({waitstart}, a.query_start)) wait_s,
-               case when l.database = (select oid from pg_catalog.pg_database where datname = current_database()) then l.relation::regclass::text else l.relation::text end relation,
+               case when l.database = (select oid from pg_catalog.pg_database where datname = current_database()) then l.relation::regclass::text else \
+               l.relation::text end relation,
                (select k.relation::regclass::text from k where k.granted and k.locktype = 'tuple' and k.pid = w.pid and l.locktype = 'transactionid'
                  and k.database = (select oid from pg_catalog.pg_database where datname = current_database()) limit 1) row_of,
                (select k.mode from k where k.granted and k.locktype = 'relation' and (k.database, k.relation, k.pid) = (l.database, l.relation, w.blockers[1])

@@ -146,8 +146,10 @@ pub(crate) fn question(probe: &Probe, ours: &str) -> String {
     format!(
         "with a as materialized (select *, backend_type = 'client backend' and not ({daemons}) client,
              state = 'active' and query ~* {REPORTING} or query = '<insufficient privilege>' or backend_type = 'walsender' and query ~* 'base_backup' reports
-           from (select pid, backend_type, case when {daemons} then 'idle' else coalesce(state, '') end state, coalesce(wait_event_type, '') wait_type, coalesce(wait_event, '') wait_event, {query_id} query_id,
-             {leader} leader_pid, xact_start, query_start, state_change, backend_start, backend_xid, backend_xmin, usesysid, datid, application_name, client_addr, {tls} tls,
+           from (select pid, backend_type, case when {daemons} then 'idle' else coalesce(state, '') end state, coalesce(wait_event_type, '') wait_type, \
+           coalesce(wait_event, '') wait_event, {query_id} query_id,
+             {leader} leader_pid, xact_start, query_start, state_change, backend_start, backend_xid, backend_xmin, usesysid, datid, application_name, \
+             client_addr, {tls} tls,
              {sampled} sampled, pg_catalog.left(query, {QUERY_CHARS}) query
            from {} where pid <> pg_catalog.pg_backend_pid()) r)
          select json_build_object({})::text",
@@ -175,19 +177,24 @@ fn named_sql() -> Vec<String> {
     vec![
         format!("'sessions', (select json_agg(s) from (select pid, backend_type backend, application_name application, \
             pg_catalog.pg_get_userbyid(usesysid) \"user\", (select datname from pg_catalog.pg_database where oid = datid) \"database\", backend_start::text,
-            state, wait_type, wait_event, extract(epoch from clock_timestamp() - xact_start) xact_age_s, extract(epoch from clock_timestamp() - state_change) state_age_s,
+            state, wait_type, wait_event, extract(epoch from clock_timestamp() - xact_start) xact_age_s, extract(epoch from clock_timestamp() - state_change) \
+            state_age_s,
             pg_catalog.age(backend_xmin) xmin_age_xids, query_id::text query_id, query
           from a where client and (xact_start < clock_timestamp() - interval '{REMARKABLE_S} s'
             or state like 'idle in transaction%' and state_change < clock_timestamp() - interval '1 s'
             or query ~* '^[[:space:]]*checkpoint') order by xact_start limit {NAMED_MAX}) s)"),
         format!("'horizon', (select json_agg(h) from (select * from (select case backend_type when 'walsender' then 'standby' else 'session' end \
             kind, application_name as name, pid,
-              greatest(pg_catalog.age(backend_xmin), pg_catalog.age(backend_xid)) age_xids, extract(epoch from clock_timestamp() - coalesce(xact_start, backend_start)) age_s
+              greatest(pg_catalog.age(backend_xmin), pg_catalog.age(backend_xid)) age_xids, extract(epoch from clock_timestamp() - coalesce(xact_start, \
+              backend_start)) age_s
             from a where coalesce(backend_xmin, backend_xid) is not null and query !~* '^(autovacuum: )?vacuum'
-            union all select 'prepared', gid, null, pg_catalog.age(transaction), extract(epoch from clock_timestamp() - prepared) from pg_catalog.pg_prepared_xact()) h
-          where age_xids >= {HORIZON_XIDS} or age_s >= {REMARKABLE_S} and kind <> 'standby' or kind = 'standby' and age_xids >= {FOLLOWER_XIDS} order by age_xids desc, age_s desc limit {NAMED_MAX}) h)"),
+            union all select 'prepared', gid, null, pg_catalog.age(transaction), extract(epoch from clock_timestamp() - prepared) from \
+            pg_catalog.pg_prepared_xact()) h
+          where age_xids >= {HORIZON_XIDS} or age_s >= {REMARKABLE_S} and kind <> 'standby' or kind = 'standby' and age_xids >= {FOLLOWER_XIDS} order by \
+          age_xids desc, age_s desc limit {NAMED_MAX}) h)"),
         format!("'activity', (select json_agg(g) from (select application_name application, pg_catalog.pg_get_userbyid(usesysid) \"user\",
-            (select datname from pg_catalog.pg_database where oid = datid) \"database\", coalesce(pg_catalog.host(client_addr), 'local') client, count(*) sessions
+            (select datname from pg_catalog.pg_database where oid = datid) \"database\", coalesce(pg_catalog.host(client_addr), 'local') client, count(*) \
+            sessions
           from a where client and state = 'active' group by application_name, usesysid, datid, client_addr order by 5 desc limit {GROUPS_MAX}) g)"),
     ]
 }
@@ -266,11 +273,13 @@ fn checkpoints(probe: &Probe) -> String {
     };
     if probe.checkpointer.contains("num_timed") {
         format!("(select json_build_object('timed', num_timed, 'requested', num_requested, 'buffers', buffers_written, 'write_ms', write_time,
-            'sync_ms', sync_time, 'reset', stats_reset::text, 'backend_fsync', {fsync}, 'backend_writes', {writes}, 'cleaner_stops', {stops}) from pg_catalog.pg_stat_checkpointer)")
+            'sync_ms', sync_time, 'reset', stats_reset::text, 'backend_fsync', {fsync}, 'backend_writes', {writes}, 'cleaner_stops', {stops}) from \
+            pg_catalog.pg_stat_checkpointer)")
     } else if old.contains("checkpoints_timed") {
         format!("(select json_build_object('timed', checkpoints_timed, 'requested', checkpoints_req, 'buffers', buffers_checkpoint, 'write_ms', \
             checkpoint_write_time,
-            'sync_ms', checkpoint_sync_time, 'reset', stats_reset::text, 'backend_fsync', {fsync}, 'backend_writes', {writes}, 'cleaner_stops', {stops}) from pg_catalog.pg_stat_bgwriter)")
+            'sync_ms', checkpoint_sync_time, 'reset', stats_reset::text, 'backend_fsync', {fsync}, 'backend_writes', {writes}, 'cleaner_stops', {stops}) from \
+            pg_catalog.pg_stat_bgwriter)")
     } else {
         "null".to_string()
     }

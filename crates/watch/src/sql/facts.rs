@@ -82,7 +82,8 @@ pub(crate) fn question() -> String {
            'lc_messages', pg_catalog.current_setting('lc_messages', true),
            'logging_collector', pg_catalog.current_setting('logging_collector', true),
            'log_checkpoints', pg_catalog.current_setting('log_checkpoints', true),
-           'tablespaces', (select json_agg(json_build_array(spcname, pg_catalog.pg_tablespace_location(oid))) from pg_catalog.pg_tablespace where pg_catalog.pg_tablespace_location(oid) <> ''))::text"
+           'tablespaces', (select json_agg(json_build_array(spcname, pg_catalog.pg_tablespace_location(oid))) from pg_catalog.pg_tablespace where \
+           pg_catalog.pg_tablespace_location(oid) <> ''))::text"
     )
 }
 

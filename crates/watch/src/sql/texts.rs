@@ -12,7 +12,8 @@ use std::collections::HashSet;
 const TEXT_CHARS: u32 = 4000;
 
 /// Texts of statements; the parameters are the list of ids, and of those that are ours. Roles whose statements have the same id may have written them in
-/// other words: another alias, a comment, since PostgreSQL 18 another table of the same name. The words are of the role whose entry took the most time. PostgreSQL 18 shortens lists of constants: how many commas the text of a session with the
+/// other words: another alias, a comment, since PostgreSQL 18 another table of the same name. The words are of the role whose entry took the most time.
+/// PostgreSQL 18 shortens lists of constants: how many commas the text of a session with the
 /// statement has shows how long such a list is. Of fields of documents the names are taken from such a text.
 pub(crate) fn texts(probe: &Probe) -> String {
     // Before 13 time was not split into planning and executing.

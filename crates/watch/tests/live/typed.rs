@@ -47,8 +47,8 @@ fn only_triggers_that_send_notify_are_listed_as_such() {
             Sampled::Table(table) if table.relation == "public.bell" => Some(table.clone()),
             _ => None,
         });
-        assert_eq!(table.notifying_triggers, "rings(ring)");
-        assert!(table.trigger_functions.contains("counts(count_it)"), "{}", table.trigger_functions);
+        assert_eq!(table.notifying_triggers, "rings(public.ring)");
+        assert!(table.trigger_functions.contains("counts(public.count_it)"), "{}", table.trigger_functions);
     });
 }
 

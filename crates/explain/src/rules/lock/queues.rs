@@ -205,7 +205,8 @@ fn by_design(case: &Case, time: &NodeTime, standing: &Standing) -> Claim {
     .not("work that queues for the lock: then it would change hands")
     .lacking("the purpose: a lock that was forgotten and one that elects a leader look the same")
     .remedy(
-        "if it was forgotten, end its holder, and release it in every path (pg_advisory_xact_lock ends with its transaction); if it is an election, nothing; a session that waits within a statement keeps a snapshot, so for days vacuum cannot remove rows: repeat \
+        "if it was forgotten, end its holder, and release it in every path (pg_advisory_xact_lock ends with its transaction); if it is an election, nothing; \
+            a session that waits within a statement keeps a snapshot, so for days vacuum cannot remove rows: repeat \
          pg_try_advisory_lock with a pause instead. To find the holder:",
         &[QUEUES[0].command, "SELECT pg_try_advisory_lock(1); -- the key of the election; false: another instance has it"],
     )

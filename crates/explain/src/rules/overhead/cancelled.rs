@@ -87,7 +87,8 @@ impl Cancelled<'_> {
 pub(super) fn judge(case: &Case) -> Answer {
     const LIMITS: &str = "SELECT coalesce(r.rolname, '(all roles)') AS role, s.setconfig FROM pg_db_role_setting s LEFT JOIN pg_roles r ON \
         r.oid = s.setrole WHERE s.setconfig::text LIKE '%statement_timeout%';";
-    const RUNNING: &str = "SELECT usename, now() - query_start AS since, left(query, 200) AS query FROM pg_stat_activity WHERE state = 'active' ORDER BY 2 DESC;";
+    const RUNNING: &str = "SELECT usename, now() - query_start AS since, left(query, 200) AS query FROM pg_stat_activity WHERE state = 'active' ORDER BY 2 \
+        DESC;";
     let mut claims = vec![];
     for time in busy(case) {
         let Some(server) = case.one("server", &time.node) else { continue };

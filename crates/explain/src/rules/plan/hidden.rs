@@ -1,7 +1,7 @@
 //! What a plan does not show by its scans: workers that cost more than they help, work far above the planner's cost, and lists of NOT IN that are
 //! searched row by row.
 
-use super::unserved::is_correlated;
+use super::tree::is_correlated;
 use super::{Planned, SHARE_MIN, inputs, number, planned, severity, skew, statistics};
 use crate::case::{Case, Thing};
 use crate::node_time;
@@ -165,7 +165,8 @@ pub(in crate::rules) fn does_more(planned: &Planned<'_>) -> bool {
     })
 }
 
-/// Whether a plan has a loop that may run its inner side more than once, or a subquery that is run for each row: not one over the single result of a function or an aggregate, as of
+/// Whether a plan has a loop that may run its inner side more than once, or a subquery that is run for each row: not one over the single result of a function
+/// or an aggregate, as of
 /// `FROM plainto_tsquery(...) AS query`.
 fn repeats(planned: &Planned<'_>) -> bool {
     let is_single = |outer: &Thing<'_>| match outer.lines.word("kind") {

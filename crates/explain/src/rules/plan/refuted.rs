@@ -1,4 +1,5 @@
-//! Plans that the counters refute: watch plans a statement for any values, and sessions execute it by another plan. A plan that reads a table as a whole, while no
+//! Plans that the counters refute: watch plans a statement for any values, and sessions execute it by another plan. A plan that reads a table as a whole,
+//! while no
 //! scan of the whole table is counted and its indexes are searched, is no evidence of what executions do.
 
 use super::{Planned, SHARE_MIN, recorded};
@@ -75,7 +76,8 @@ fn claim(case: &Case, planned: &Planned<'_>, table: &Thing<'_>) -> Claim {
     let sum = |field: &str| table.lines.sum(field).unwrap_or(0.0);
     let each = sum("index_rows") / sum("index_scans").max(1.0);
     let text = format!(
-        "a statement that takes {} of the session time reads {relation} by its indexes, {} times while it was watched, though its plan for any values scans the \
+        "a statement that takes {} of the session time reads {relation} by its indexes, {} times while it was watched, though its plan for any values scans \
+            the \
          whole table: for the values that are given the server takes another plan",
         planned.share(),
         units::count(sum("index_scans"))

@@ -70,3 +70,19 @@ impl<'a> Planned<'a> {
         kinds
     }
 }
+
+/// Whether the part of a plan below a subquery looks at columns of a table outside of it: else it runs once.
+pub(super) fn is_correlated(planned: &Planned<'_>, top: &Thing<'_>) -> bool {
+    let (mut open, mut aliases, mut texts) = (vec![*top], vec![], vec![]);
+    while let Some(node) = open.pop() {
+        aliases.push(node.lines.word("alias"));
+        texts.extend(["condition", "filter"].map(|field| node.lines.word(field)));
+        open.extend(below(planned, &node));
+    }
+    let all = texts.iter().filter_map(|text| record::statement::conditions(text).ok()).flatten();
+    let mut tables = all.filter_map(|one| one.table);
+    tables.any(|table| {
+        planned.nodes.iter().any(|node| node.lines.word("alias") == table)
+            && !aliases.contains(&table.as_str())
+    })
+}

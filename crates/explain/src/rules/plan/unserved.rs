@@ -6,6 +6,7 @@ mod order;
 mod part;
 
 use super::index::indexes;
+use super::tree::is_correlated;
 use super::wanted::{UNSURE, is_aggregated};
 use super::{KEPT_SHARE_MAX, Planned, SHARE_MIN, below, inputs, judge, number, severity};
 use crate::case::{Case, Thing};
@@ -162,22 +163,6 @@ impl<'a> Place<'_, 'a> {
         let blocks = self.planned.statement.blocks.unwrap_or(0.0);
         blocks >= kept.max(1.0) * self.runs * BLOCKS_PER_ROW_MIN
     }
-}
-
-/// Whether the part of a plan below a subquery looks at columns of a table outside of it: else it runs once.
-pub(super) fn is_correlated(planned: &Planned<'_>, top: &Thing<'_>) -> bool {
-    let (mut open, mut aliases, mut texts) = (vec![*top], vec![], vec![]);
-    while let Some(node) = open.pop() {
-        aliases.push(node.lines.word("alias"));
-        texts.extend(["condition", "filter"].map(|field| node.lines.word(field)));
-        open.extend(below(planned, &node));
-    }
-    let all = texts.iter().filter_map(|text| record::statement::conditions(text).ok()).flatten();
-    let mut tables = all.filter_map(|one| one.table);
-    tables.any(|table| {
-        planned.nodes.iter().any(|node| node.lines.word("alias") == table)
-            && !aliases.contains(&table.as_str())
-    })
 }
 
 /// How often a node runs for an execution, by the plan.

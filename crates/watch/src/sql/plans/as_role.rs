@@ -10,7 +10,8 @@
 //! statement, is ours; the plan is made when that role executes it, with the policies that apply to it: DISCARD PLANS before makes the server analyse the text
 //! anew, with the role's rights on schemas.
 //!
-//! The index is first made with a function that does nothing, and made anew in a session that has the role's identity (SET SESSION AUTHORIZATION): so `session_user`
+//! The index is first made with a function that does nothing, and made anew in a session that has the role's identity (SET SESSION AUTHORIZATION): so
+//! `session_user`
 //! is that role as well, and REINDEX needs no right of it but to own the table. Code in such an operation cannot take the identity back.
 //!
 //! A session keeps more than a rollback undoes: compiled functions of procedural languages, hypothetical indexes, advisory locks. So each plan has a

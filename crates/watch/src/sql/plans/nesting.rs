@@ -1,4 +1,5 @@
-//! How large a statement becomes when its views are put in their places. The server does that when it prepares a statement, without looking at its limit of time: a
+//! How large a statement becomes when its views are put in their places. The server does that when it prepares a statement, without looking at its limit of
+//! time: a
 //! view that names another one twice, which names a third one twice, takes memory without a limit. So the definitions are added up before.
 //!
 //! The dependencies of a view name each relation once; how often stands in the stored tree (`:relid`). Policies are put in their places like views.
@@ -20,7 +21,8 @@ const RELATIONS_MAX: usize = 1_000;
 fn question() -> String {
     let trees = |relation: &str| {
         format!(
-            "lateral (select w.oid, 'pg_catalog.pg_rewrite'::pg_catalog.regclass as class, w.ev_action::text as tree, pg_catalog.pg_column_size(w.ev_action) as stored
+            "lateral (select w.oid, 'pg_catalog.pg_rewrite'::pg_catalog.regclass as class, w.ev_action::text as tree, pg_catalog.pg_column_size(w.ev_action) \
+                as stored
                 from pg_catalog.pg_rewrite w where w.ev_class = {relation}
               union all select p.oid, 'pg_catalog.pg_policy'::pg_catalog.regclass, p.polqual::text, pg_catalog.pg_column_size(p.polqual)
                 from pg_catalog.pg_policy p where p.polrelid = {relation}) t"

@@ -146,7 +146,8 @@ fn others_may_make(schema: &str) -> String {
     )
 }
 
-/// The schemas in which role $3 finds names, if its sessions have not set others, and whether planning leaves them out: those in which others may make objects, or
+/// The schemas in which role $3 finds names, if its sessions have not set others, and whether planning leaves them out: those in which others may make
+/// objects, or
 /// did, unless the role's own setting in this database names them. Goes behind [`OF_ROLE`].
 fn looked() -> String {
     let settings = "pg_catalog.pg_db_role_setting s, pg_catalog.unnest(s.setconfig) c where c like 'search_path=%'
@@ -167,7 +168,8 @@ fn looked() -> String {
 
 /// Whether operators of a left out schema, such as those of an extension, are for a type of a table's columns, and may be in the text: planned without them,
 /// `citext = text` would be a comparison of texts, which another index serves. LIKE, IN and BETWEEN stand for some of them.
-const LEFT_OUT: &str = "(select min(pg_catalog.quote_ident(s.nspname)) from looked s join pg_catalog.pg_operator o on o.oprnamespace = s.oid join pg_catalog.pg_attribute a on
+const LEFT_OUT: &str = "(select min(pg_catalog.quote_ident(s.nspname)) from looked s join pg_catalog.pg_operator o on o.oprnamespace = s.oid join \
+    pg_catalog.pg_attribute a on
     a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped and a.atttypid in (o.oprleft, o.oprright) where s.is_left_out
     and o.oprowner in (select oid from of_role) and (pg_catalog.strpos($4, o.oprname::text) > 0
       or o.oprname in ('=', '<>', '<', '<=', '>', '>=', '~~', '!~~', '~~*', '!~~*')))";
@@ -294,7 +296,8 @@ pub(super) fn schemas(answer: &Value, wanted: &[String], first: Option<&[String]
         let left_out = of_name.iter().filter(|_| first.is_some()).find_map(|row| row[5].as_str());
         if let Some(schema) = left_out {
             return Err(format!(
-                "operators in schema {schema} compare columns of table {name}, and others than the role that ran it, the database's owner and superusers may make \
+                "operators in schema {schema} compare columns of table {name}, and others than the role that ran it, the database's owner and superusers may \
+                    make \
                  objects there: without them the plan would be another one; REVOKE CREATE ON SCHEMA {schema} FROM PUBLIC, or ALTER ROLE ... SET search_path"
             ));
         }
@@ -312,7 +315,8 @@ pub(super) fn schemas(answer: &Value, wanted: &[String], first: Option<&[String]
             ([], []) => {
                 return Err(format!(
                     "table {name} belongs to another role than the one that ran the statement, the database's owner and superusers, and is in no schema of \
-                     that role's search_path in which only these have objects and may make some: ALTER ROLE ... SET search_path, or REVOKE CREATE ON SCHEMA ... FROM PUBLIC"
+                     that role's search_path in which only these have objects and may make some: ALTER ROLE ... SET search_path, or REVOKE CREATE ON SCHEMA \
+                     ... FROM PUBLIC"
                 ));
             }
             ([], several) | (several, _) => {
