@@ -133,12 +133,14 @@ fn a_link_in_the_place_of_a_node_is_not_followed() {
 
 /// A program called like a server, and what it does when it is stopped.
 fn server_in(data_dir: &Path, program: &Path, at_stop: &str) -> testing::Running {
-    let script = format!("trap '{at_stop}; exit' QUIT; while :; do sleep 0.05; done");
+    let ready = program.with_extension("ready");
+    let _ = fs::remove_file(&ready);
+    let script = format!("trap '{at_stop}; exit' QUIT; : >{}; while :; do sleep 0.05; done", ready.display());
     let mut command = Command::new(program);
     let command =
         command.arg("-c").arg(script).current_dir(data_dir).stdin(Stdio::null()).stdout(Stdio::null());
     let running = testing::Running::new(command.spawn().unwrap());
-    wait_for("the server", || !servers_in(data_dir).is_empty());
+    wait_for("the server", || ready.exists() && !servers_in(data_dir).is_empty());
     running
 }
 
