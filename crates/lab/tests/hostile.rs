@@ -239,7 +239,7 @@ fn down_waits_for_no_pipe_and_removes_no_file_of_others() {
 fn programs_below_a_folder_of_others_are_not_run() {
     let place = Place::new();
     if !is_root() {
-        // Programs run with the rights of whoever named them.
+        // Programs run with the rights of the user who named them.
         let bin_dir = &installations()[0].bin_dir;
         assert_eq!(&Installation::recorded(bin_dir).unwrap().bin_dir, bin_dir);
         return;

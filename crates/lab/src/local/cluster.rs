@@ -498,8 +498,8 @@ pub fn is_ours(dir: &Path) -> bool {
     super::folder::is_marked(dir)
 }
 
-/// Whether `up` made the server with this data directory: its folder, or the one above, has our marker and lists it. What a file elsewhere states about a server
-/// does not count.
+/// Whether `up` made the server with this data directory: its folder, or the one above, has our marker and lists it. A file elsewhere is no
+/// evidence.
 pub fn is_node_of_ours(data_dir: &Path) -> bool {
     let Some(node) = data_dir.canonicalize().ok().and_then(|dir| dir.parent().map(Path::to_owned)) else {
         return false;
