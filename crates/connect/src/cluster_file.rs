@@ -13,6 +13,8 @@ use crate::conninfo::{self, ConninfoError, Resolved, SessionAttrs, Sources};
 pub const CLUSTER_FILE_FORMAT: u32 = 1;
 /// The file's name in a cluster's folder.
 pub const CLUSTER_FILE_NAME: &str = "cluster.toml";
+/// The longest file that is read from a folder.
+const FILE_BYTES_MAX: u64 = 4 << 20;
 
 /// What a cluster is made of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -219,8 +221,15 @@ impl ClusterFile {
 
     /// Reads a file, or the one in a cluster's folder.
     pub fn read(path: &Path) -> Result<ClusterFile, ClusterFileError> {
-        let path = if path.is_dir() { path.join(CLUSTER_FILE_NAME) } else { path.to_owned() };
-        let text = fs::read_to_string(&path).map_err(ClusterFileError::io("read", &path))?;
+        // A file that is named may be anything; in a folder, which may belong to another user, it must be a plain file.
+        let (path, text) = if path.is_dir() {
+            let path = path.join(CLUSTER_FILE_NAME);
+            let bytes = record::file::read(&path, FILE_BYTES_MAX);
+            (path, bytes.and_then(|bytes| String::from_utf8(bytes).map_err(std::io::Error::other)))
+        } else {
+            (path.to_owned(), fs::read_to_string(path))
+        };
+        let text = text.map_err(ClusterFileError::io("read", &path))?;
         let wrong = |problem: String| ClusterFileError::Malformed { path: path.clone(), problem };
         let file: ClusterFile =
             toml::from_str(&text).map_err(|error| wrong(error.to_string().trim_end().to_owned()))?;

@@ -5,6 +5,7 @@
 
 pub(crate) mod absence;
 pub(crate) mod engine;
+mod lines;
 mod names;
 mod rows;
 mod table_queue;
@@ -12,6 +13,7 @@ mod target;
 mod texts;
 mod waiter;
 
+pub use lines::Lines;
 pub use table_queue::TableQueue;
 pub use waiter::Waiter;
 
@@ -73,89 +75,6 @@ const LASTING: [&str; 4] = [Fact::SOURCE, "plan", "plan_node", "plan_index"];
 /// Of the time of a counter, one part in so many may lie before an interval.
 const BEGUN_BEFORE: u64 = 8;
 
-/// One thing over time.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub struct Lines {
-    numbers: BTreeMap<String, Series>,
-    words: BTreeMap<String, String>,
-    /// How many lines are about it, by moment: several of one tick count together.
-    pub ticks: Series,
-}
-
-impl Lines {
-    /// A number over time; `None` if no line has it.
-    pub fn series(&self, field: &str) -> Option<&Series> {
-        self.numbers.get(field)
-    }
-
-    /// The last value of a text field; empty if no line has it.
-    pub fn word(&self, field: &str) -> &str {
-        self.words.get(field).map_or("", String::as_str)
-    }
-
-    /// The largest reading.
-    pub fn max(&self, field: &str) -> Option<f64> {
-        self.series(field).map(Series::max)
-    }
-
-    /// The sum of all readings.
-    pub fn sum(&self, field: &str) -> Option<f64> {
-        self.series(field).map(Series::sum)
-    }
-
-    /// The mean reading.
-    pub fn mean(&self, field: &str) -> Option<f64> {
-        self.series(field).map(Series::mean)
-    }
-
-    /// The first reading.
-    pub fn first(&self, field: &str) -> Option<f64> {
-        self.series(field).and_then(Series::first)
-    }
-
-    /// The last reading.
-    pub fn last(&self, field: &str) -> Option<f64> {
-        self.series(field).and_then(Series::last)
-    }
-
-    /// Counts per second.
-    pub fn rate(&self, field: &str) -> Option<f64> {
-        self.series(field).map(Series::rate)
-    }
-
-    /// A field that is `true` or `false`; `None` if no line has it.
-    pub fn flag(&self, field: &str) -> Option<bool> {
-        self.word(field).parse().ok()
-    }
-
-    fn take(&mut self, t_us: u64, interval_us: u64, values: &Map<String, Value>) {
-        self.ticks.add(t_us, interval_us, 1.0);
-        for (name, value) in values {
-            match value {
-                Value::Number(number) => {
-                    if let Some(number) = number.as_f64() {
-                        self.number(name).push(t_us, interval_us, number);
-                    }
-                }
-                Value::String(word) if self.words.get(name).is_none_or(|old| old != word) => {
-                    self.words.insert(name.clone(), word.clone());
-                }
-                Value::Bool(flag) => {
-                    self.words.insert(name.clone(), flag.to_string());
-                }
-                _ => {}
-            }
-        }
-    }
-
-    fn number(&mut self, name: &str) -> &mut Series {
-        if !self.numbers.contains_key(name) {
-            self.numbers.insert(name.to_string(), Series::default());
-        }
-        self.numbers.get_mut(name).expect("it was just put there")
-    }
-}
-
 /// A setting that changed during the recording.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SettingChange {
@@ -210,6 +129,8 @@ pub struct Case {
     waits: BTreeMap<String, Waits>,
     lines: BTreeMap<String, BTreeMap<(String, String), Lines>>,
     left_out: BTreeMap<String, BTreeSet<String>>,
+    fields_kept: usize,
+    fields_dropped: usize,
     waiters: BTreeMap<(String, u64), Waiter>,
     table_queues: BTreeMap<(String, String), TableQueue>,
     root_statements: table_queue::RootStatements,
@@ -269,6 +190,12 @@ impl Case {
         for (source, things) in &case.left_out {
             let (kept, rest) = (THINGS_MAX, things.len());
             case.missing.push(format!("{source}: {kept} items were kept, at least {rest} more were dropped"));
+        }
+        if case.fields_dropped > 0 {
+            let (kept, dropped) = (case.fields_kept, case.fields_dropped);
+            case.missing.push(format!(
+                "samples.ndjson: {kept} fields were kept, and {dropped} values of others dropped"
+            ));
         }
         // Stacks are summed up without their times.
         if interval.is_none() {
@@ -349,7 +276,8 @@ impl Case {
             }
             return;
         }
-        lines.entry(key).or_default().take(t_us, interval_us, values);
+        let lines = lines.entry(key).or_default();
+        self.fields_dropped += lines.take(t_us, interval_us, values, &mut self.fields_kept);
     }
 
     fn keep_fact(&mut self, t_us: u64, mut fact: Fact) {

@@ -288,7 +288,7 @@ pub fn of(case: &Case, step: &str, window: Window) -> Option<ClientTime> {
         let (least_us, most_us) = (taken.in_client_us_min(trips), taken.in_client_us_max(service_us));
         let rest_us = response_us - parts.iter().map(|part| part.us).sum::<f64>();
         // On one host, time outside of the server's processes belongs to the client, within the bounds of its threads.
-        let us = if is_apart { least_us } else { rest_us.clamp(least_us, most_us.max(least_us)) };
+        let us = if is_apart { least_us } else { rest_us.max(least_us).min(most_us.max(least_us)) };
         parts.insert(1, part(CLIENT, us.min(service_us), vec![]));
         notes.push(format!(
             "the client's threads used {} of CPU time per transaction and waited {} for a CPU; replies that arrive together wait for each other, \

@@ -323,7 +323,7 @@ fn parts(
     let left = (active - run - wait).max(0.0);
     let all: f64 = sampled.values().map(|(sessions, _)| sessions).sum();
     // What samples show beyond what counters leave are sessions that had been woken and waited for a CPU.
-    let woken = (all - left).clamp(0.0, wait);
+    let woken = (all - left).clamp(0.0, wait.max(0.0));
     let scale = if all > left + woken { (left + woken) / all } else { 1.0 };
     let woken_of = |sessions: f64| (woken > 0.0).then(|| woken * sessions / all);
     let share = |sessions: f64| if active > 0.0 { sessions / active } else { 0.0 };

@@ -21,12 +21,14 @@ mod server;
 pub(crate) mod standby;
 pub(crate) mod topology;
 
-pub use cluster::{Front, LocalCluster, Removed, UpOptions, default_dir, down, is_ours, is_up, up};
+pub use cluster::{
+    Front, LocalCluster, Removed, UpOptions, default_dir, down, is_node_of_ours, is_ours, is_up, up,
+};
 pub use distance::Distances;
 pub use error::LocalError;
 pub use found::{Backend, Launch};
 pub use installation::{Extension, Installation, Search, Version, find_installations, installations};
-pub use instance::{Instance, Supervision, THROWAWAY_PRESET, resume_in, start_store_of};
+pub use instance::{Instance, Supervision, THROWAWAY_PRESET, resume_in, signal_servers_in, start_store_of};
 pub use patroni::{Managed, SynchronousMode, TTL_S_DEFAULT};
 pub use preset::Preset;
 pub use process::{StopMode, servers_in};

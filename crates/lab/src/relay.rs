@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::AsFd;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -213,7 +213,9 @@ impl Door {
             Listen::Port(port) => tcp(*port),
             Listen::Socket(path) => {
                 // What a killed relay left; one that is alive keeps its socket.
-                if path.exists() && UnixStream::connect(path).is_err() {
+                let is_socket = |there: std::fs::Metadata| there.file_type().is_socket();
+                if std::fs::symlink_metadata(path).is_ok_and(is_socket) && UnixStream::connect(path).is_err()
+                {
                     std::fs::remove_file(path)?;
                 }
                 let listener = UnixListener::bind(path)?;

@@ -45,26 +45,31 @@ pub(crate) fn own_session(command: &mut Command) {
 /// that are not theirs; for any other user of ours it changes nothing.
 pub(crate) fn with_files_of<T>(uid: u32, gid: u32, work: impl FnOnce() -> T) -> T {
     /// Gives root its own rights back, also after a panic.
-    struct Own;
+    struct Own(Vec<u32>);
     impl Drop for Own {
         fn drop(&mut self) {
-            set(0, 0);
+            set(0, 0, &self.0);
         }
     }
     #[cfg(target_os = "linux")]
-    fn set(uid: u32, gid: u32) {
-        // SAFETY: two bare system calls about this thread (setfsuid(2): "per-thread attribute"); they take numbers and cannot fail for root.
+    fn set(uid: u32, gid: u32, groups: &[u32]) {
+        // SAFETY: bare system calls about this thread (setfsuid(2): "per-thread attribute"; setgroups(2) of the kernel is one as well, only the function of
+        // the C library changes all threads). They take numbers, and the slice outlives the call.
         unsafe {
+            // Further groups of root would open what belongs to them. Where the kernel's numbers of groups have 16 bits, they are left as they are.
+            #[cfg(target_pointer_width = "64")]
+            libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr());
             libc::setfsgid(gid);
             libc::setfsuid(uid);
         }
     }
     #[cfg(not(target_os = "linux"))]
-    fn set(_uid: u32, _gid: u32) {}
+    fn set(_uid: u32, _gid: u32, _groups: &[u32]) {}
     if !rustix::process::geteuid().is_root() {
         return work();
     }
-    let _own = Own;
-    set(uid, gid);
+    let groups = rustix::process::getgroups().unwrap_or_default();
+    let _own = Own(groups.into_iter().map(rustix::process::Gid::as_raw).collect());
+    set(uid, gid, &[]);
     work()
 }

@@ -20,6 +20,7 @@ mod cluster;
 pub use cluster::ThrowawayCluster;
 
 use crate::local::LocalError;
+use crate::local::folder::{text_of, write_as};
 use crate::local::process::{self, Lifetime};
 use crate::local::seed;
 pub use crate::local::{Installation, Instance, StopMode};
@@ -146,6 +147,9 @@ impl Throwaway {
     /// An empty folder like this one's, for a copy.
     fn empty_neighbour(&self, data_dir: Option<&PathBuf>) -> Result<Throwaway, LocalError> {
         let (base, lock) = make_base(self.user.as_ref())?;
+        if let (Some(dir), Some(user)) = (data_dir, &self.user) {
+            process::give(dir, user)?;
+        }
         Ok(Throwaway {
             installation: self.installation.clone(),
             data_dir: data_dir.cloned().unwrap_or_else(|| base.join("data")),
@@ -164,7 +168,9 @@ impl Throwaway {
         command.args(["--locale=C", "--no-sync"]).args(&options.initdb);
         seed::initdb(command, &self.data_dir, self.user.as_ref())?;
         let conf = self.data_dir().join("postgresql.conf");
-        fs::copy(&conf, conf.with_extension("conf.initdb")).map_err(LocalError::io("copy", &conf))?;
+        let text = process::with_files_of(self.user.as_ref(), || text_of(&conf));
+        let text = text.map_err(LocalError::io("read", &conf))?;
+        write_as(&conf.with_extension("conf.initdb"), text.as_bytes(), self.user.as_ref())?;
         for (name, content) in &options.files {
             self.write_file(name, content)?;
         }
@@ -176,12 +182,7 @@ impl Throwaway {
 
     /// Writes a file into the data directory as the server's own, mode 0600. A configuration file needs [`Throwaway::reload`] after.
     pub fn write_file(&self, name: &str, content: &[u8]) -> Result<(), LocalError> {
-        use std::os::unix::fs::PermissionsExt;
-        let path = self.data_dir().join(name);
-        fs::write(&path, content).map_err(LocalError::io("write", &path))?;
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600))
-            .map_err(LocalError::io("chmod", &path))?;
-        self.user.as_ref().map_or(Ok(()), |user| process::give(&path, user))
+        write_as(&self.data_dir().join(name), content, self.user.as_ref())
     }
 
     /// Reloads the configuration of a running server.
@@ -191,7 +192,8 @@ impl Throwaway {
 
     fn write_settings(&self, options: &Options) -> Result<(), LocalError> {
         let base = self.data_dir().join("postgresql.conf.initdb");
-        let mut text = fs::read_to_string(&base).map_err(LocalError::io("read", &base))?;
+        let mut text = process::with_files_of(self.user.as_ref(), || text_of(&base))
+            .map_err(LocalError::io("read", &base))?;
         let ours = [
             ("listen_addresses", if options.tcp { "127.0.0.1" } else { "" }.to_owned()),
             ("port", self.port.to_string()),
@@ -396,6 +398,17 @@ fn make_base(user: Option<&OsUser>) -> Result<(PathBuf, File), LocalError> {
     }
 }
 
+/// Whether this is the data directory of a throwaway cluster whose process lives: it is in a folder of our name, which that process has locked.
+pub fn is_in_use(data_dir: &Path) -> bool {
+    let Some(base) = data_dir.parent() else { return false };
+    let is_named_so = base.file_name().is_some_and(|name| name.to_string_lossy().starts_with(DIR_PREFIX));
+    let is_ours =
+        fs::symlink_metadata(base).is_ok_and(|there| there.is_dir() && process::is_ours(there.uid()));
+    is_named_so
+        && is_ours
+        && record::file::open(&base.join("lock")).is_ok_and(|lock| lock.try_lock().is_err())
+}
+
 /// Removes the folders of throwaway clusters whose process died without cleaning up; returns their number. The first start in a process does this, too.
 pub fn remove_orphans() -> usize {
     process::server_user().map_or(0, |user| sweep(&temp_dir(), user.as_ref()))
@@ -417,7 +430,7 @@ fn sweep(temp: &Path, user: Option<&OsUser>) -> usize {
         if !(ours && old) {
             continue;
         }
-        let held = File::open(path.join("lock")).is_ok_and(|lock| lock.try_lock().is_err());
+        let held = record::file::open(&path.join("lock")).is_ok_and(|lock| lock.try_lock().is_err());
         // Its server has received the parent-death signal; while it is ending, its files must not be removed.
         if !held && process::servers_in(&path.join("data")).is_empty() && fs::remove_dir_all(&path).is_ok() {
             removed += 1;

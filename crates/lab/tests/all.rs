@@ -2,6 +2,7 @@
 
 mod engines;
 mod found;
+mod hostile;
 mod local;
 mod throwaway;
 mod topologies;

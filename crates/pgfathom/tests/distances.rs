@@ -62,6 +62,13 @@ impl Up {
     fn kill_relays(&self) {
         let pids = self.relays();
         assert_eq!(pids.len(), 1, "one program runs all relays");
+        let owner =
+            |path: &str| std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(path).expect("it is there"));
+        assert_eq!(
+            owner(&format!("/proc/{}", pids[0])),
+            owner(&self.dir),
+            "they have the rights of the servers"
+        );
         let killed = Command::new("kill").args(["-9", &pids[0].to_string()]).status().expect("kill");
         assert!(killed.success());
         testing::wait_for("the end of the relays", || self.relays().is_empty());

@@ -189,3 +189,39 @@ fn a_cluster_of_shards_tears_sums_by_design() {
         assert!(page.join(" ").contains(words), "{words:?} is missing in:\n{}", played.stdout);
     }
 }
+
+/// Everyone can write a cluster file: it permits no fault on the server that it names.
+#[test]
+fn a_cluster_file_is_no_permission_for_faults() {
+    let installation = &installations()[0];
+    let [served, victim] = [(); 2].map(|()| Throwaway::start(installation, &[]).expect("a server"));
+    let folder = Folder::new();
+    let prove = |data_dir: &std::path::Path| {
+        let file = format!(
+            "format = 1\nengine = \"postgres\"\n[made]\nby = \"pgfathom 1\"\nkind = \"single\"\nbinaries = \"{}\"\nversion = \"{}\"\n\
+             preset = \"throwaway\"\n[[node]]\nname = \"n1\"\nrole = \"primary\"\nconnection = \"{}\"\ndata_directory = \"{}\"\n",
+            installation.bin_dir.display(),
+            installation.version,
+            served.spec().describe(),
+            data_dir.display()
+        );
+        folder.write("cluster.toml", &file);
+        typed(&folder, "prove ack --cluster cluster.toml -T 2 --fault kill@1s,heal@1.5s", &[])
+    };
+    let (before, pid) = (lab::local::servers_in(&victim.data_dir()), victim.pid());
+    for (data_dir, why) in [
+        (victim.data_dir(), "and the cluster file names"),
+        (std::env::temp_dir(), "it was not started by pgfathom up"),
+    ] {
+        let ended = prove(&data_dir);
+        assert!(ended.exit != Some(0) && ended.stderr.contains(why), "{}{}", ended.stdout, ended.stderr);
+        assert_eq!((victim.pid(), victim.execute("select 1").is_ok()), (pid, true));
+    }
+    let after = lab::local::servers_in(&victim.data_dir());
+    assert!(
+        before.iter().filter(|pid| after.contains(pid)).count() > 1,
+        "its processes live: {before:?} {after:?}"
+    );
+    let own = prove(&served.data_dir());
+    assert_eq!(own.exit, Some(0), "its own server may be killed: {}{}", own.stdout, own.stderr);
+}

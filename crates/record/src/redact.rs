@@ -11,7 +11,8 @@ use std::borrow::Cow;
 pub const HIDDEN: &str = "***";
 
 /// Names (of libpq keywords, URI parameters, environment variables, flags) whose value is a secret. Compared in lower case.
-const SECRET_NAMES: [&str; 8] = [
+const SECRET_NAMES: [&str; 9] = [
+    "secret",
     "password",
     "pgpassword",
     "sslpassword",
@@ -24,6 +25,9 @@ const SECRET_NAMES: [&str; 8] = [
 
 /// Ends of other names whose value is a secret: options of foreign servers, columns of applications.
 const SECRET_ENDS: [&str; 6] = ["password", "passwd", "passphrase", "_pwd", "_secret", "secret_access_key"];
+
+/// Digits of a port.
+const PORT_DIGITS_MAX: usize = 5;
 
 /// A command line with its secrets hidden, also where a flag's value is an argument of its own (`--password secret`).
 pub fn arguments<I, S>(arguments: I) -> Vec<String>
@@ -108,6 +112,7 @@ fn hide_userinfo(input: &str) -> String {
         let (before, after) = rest.split_at(at + 3);
         output.push_str(before);
         let end = after.find(|c: char| c.is_whitespace() || c == '"' || c == '\'').unwrap_or(after.len());
+        let end = end + blank_password(&after[..end], &after[end..]);
         let uri = &after[..end];
         // An at-sign in a parameter (`?options=a@b`) is not the authority's.
         let query = uri.find('?').filter(|mark| uri[*mark..].contains('='));
@@ -125,26 +130,47 @@ fn hide_userinfo(input: &str) -> String {
     output + rest
 }
 
+/// How much more of a text belongs to a URI that seems to end at a blank: a password with a blank is accepted, as libpq accepts it. What stands before the
+/// blank is a user and the beginning of a password, not a host and its port, and the at-sign follows on the same line.
+fn blank_password(uri: &str, rest: &str) -> usize {
+    let Some((_, begun)) = uri.split_once(':') else { return 0 };
+    let is_port = begun
+        .split(['/', '?', ','])
+        .next()
+        .is_some_and(|port| port.len() <= PORT_DIGITS_MAX && port.bytes().all(|byte| byte.is_ascii_digit()));
+    if is_port || uri.contains('@') || !rest.starts_with([' ', '\t']) {
+        return 0;
+    }
+    let line = &rest[..rest.find(['\n', '\r', '"', '\'']).unwrap_or(rest.len())];
+    let line = &line[..line.find("://").unwrap_or(line.len())];
+    let Some(sign) = line.rfind('@') else { return 0 };
+    let host = &line[sign..];
+    sign + host.find(char::is_whitespace).unwrap_or(host.len())
+}
+
 /// `name = value`, `name='quo\'ted value'`, `?name=value&`: the value of a secret name.
 fn hide_assignments(input: &str) -> String {
     let mut output = String::with_capacity(input.len());
     let mut rest = input;
-    while let Some(sign) = rest.find('=') {
+    while let Some((sign, length)) = assignment(rest) {
         let (before, after) = rest.split_at(sign);
         let trimmed = before.trim_end();
         let name_start = trimmed
-            .rfind(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '-'))
+            .rfind(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '%')))
             .map_or(0, |at| at + trimmed[at..].chars().next().map_or(1, char::len_utf8));
         let name = trimmed[name_start..].trim_start_matches('-');
         output.push_str(before);
-        output.push('=');
-        rest = &after[1..];
+        output.push_str(&after[..length]);
+        rest = &after[length..];
         // `name => value`, as functions are called.
         if let Some(value) = rest.strip_prefix('>') {
             output.push('>');
             rest = value;
         }
-        if !is_secret_name(name) {
+        let name = decoded(name);
+        // Of `-c%20my.secret%3Dx` the last word.
+        let name = name.rsplit(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '-')).next();
+        if !name.is_some_and(is_secret_name) {
             continue;
         }
         let blank = rest.len() - rest.trim_start().len();
@@ -154,6 +180,30 @@ fn hide_assignments(input: &str) -> String {
         rest = &value[value_length(value)..];
     }
     output + rest
+}
+
+/// Where the next sign of assignment is, and its length: in a parameter of a URI it may be percent-encoded.
+fn assignment(text: &str) -> Option<(usize, usize)> {
+    const ENCODED: [&[u8]; 2] = [b"%3D", b"%3d"];
+    let coded = |at: &usize| text.as_bytes().get(*at..at + 3).is_some_and(|sign| ENCODED.contains(&sign));
+    let plain = |at: &usize| text.as_bytes()[*at] == b'=';
+    let at = (0..text.len()).find(|at| plain(at) || coded(at))?;
+    Some((at, if plain(&at) { 1 } else { ENCODED[0].len() }))
+}
+
+/// A parameter's name of a URI without its percent-encoding, as the parser of connection strings reads it.
+fn decoded(name: &str) -> Cow<'_, str> {
+    if !name.contains('%') {
+        return Cow::Borrowed(name);
+    }
+    let (mut bytes, mut rest) = (vec![], name.as_bytes());
+    while let Some((first, after)) = rest.split_first() {
+        let digits = after.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
+        let coded = digits.filter(|_| *first == b'%').and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        bytes.push(coded.unwrap_or(*first));
+        rest = if coded.is_some() { &after[2..] } else { after };
+    }
+    Cow::Owned(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Length of a connection string's value: to the closing quote, else to white space or the next URI parameter.
@@ -185,6 +235,26 @@ mod tests {
             ("postgresql://h:5432/db?options=a@b", "postgresql://h:5432/db?options=a@b"),
             ("postgresql://h/db?user=joe&password=s3cret&x=1", "postgresql://h/db?user=joe&password=***&x=1"),
             ("postgresql://h/db?sslpassword=s3cret", "postgresql://h/db?sslpassword=***"),
+            ("postgresql://h/db?p%61ssword=s3cret&x=1", "postgresql://h/db?p%61ssword=***&x=1"),
+            (
+                "postgresql://h/db?%70%61%73%73%77%6F%72%64=s3cret",
+                "postgresql://h/db?%70%61%73%73%77%6F%72%64=***",
+            ),
+            ("postgresql://u:s3c ret@h/db", "postgresql://u:***@h/db"),
+            ("watch postgresql://u:s3c r@t no@h/db -x", "watch postgresql://u:***@h/db -x"),
+            (
+                "no answer of postgresql://h:5432 to joe@example",
+                "no answer of postgresql://h:5432 to joe@example",
+            ),
+            (
+                "no answer of postgresql://h:5432/db to joe@example",
+                "no answer of postgresql://h:5432/db to joe@example",
+            ),
+            ("host=h options='-c my.secret=s3cret' user=u", "host=h options='-c my.secret=***' user=u"),
+            (
+                "postgresql://h/db?options=-c%20my.secret%3Ds3cret",
+                "postgresql://h/db?options=-c%20my.secret%3D***",
+            ),
             ("host=h password=s3cret user=joe", "host=h password=*** user=joe"),
             ("host=h password = 's3 \\'cret' user=joe", "host=h password = *** user=joe"),
             (r"password=s3\ cret user=joe", "password=*** user=joe"),

@@ -14,7 +14,7 @@ use connect::control::Control;
 use engines::profile::NodeLinks;
 use engines::{Cluster, Engine};
 use lab::local::{self, Backend, Installation, Instance, NodeWays, Replication, SyncStandbys, Topology};
-use lab::throwaway::{Options, Throwaway, ThrowawayCluster};
+use lab::throwaway::{self, Options, Throwaway, ThrowawayCluster};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -244,9 +244,8 @@ impl Testbed {
                 // A cluster is also named by its folder.
                 let folder =
                     if path.is_dir() { path.as_path() } else { path.parent().unwrap_or(Path::new(".")) };
-                let is_ours = local::is_ours(folder) || is_throwaway(file);
                 let ways = NodeWays::of(folder)?;
-                let node = |node| Ok(with_ways(node_of(node, file, (is_ours, allowed))?, &cluster, &ways));
+                let node = |node| Ok(with_ways(node_of(node, file, allowed)?, &cluster, &ways));
                 let nodes = cluster.nodes.iter().map(node).collect::<Result<_, Failure>>()?;
                 Site::new(cluster.engine, nodes, Arc::clone(journal))
             }
@@ -320,10 +319,6 @@ fn disks(journal: &Arc<Journal>, count: usize) -> Result<Vec<Disk>, Failure> {
     }
 }
 
-fn is_throwaway(file: &ClusterFile) -> bool {
-    file.made.as_ref().is_some_and(|made| made.preset == local::THROWAWAY_PRESET)
-}
-
 /// The node with the ways that the other nodes take to it.
 fn with_ways(mut node: Node, cluster: &Cluster, ways: &NodeWays) -> Node {
     let others = cluster.nodes.iter().filter(|other| other.name != node.name);
@@ -334,25 +329,25 @@ fn with_ways(mut node: Node, cluster: &Cluster, ways: &NodeWays) -> Node {
     node
 }
 
-fn node_of(
-    node: &engines::ClusterNode,
-    file: &ClusterFile,
-    (is_ours, allowed): (bool, bool),
-) -> Result<Node, Failure> {
+/// A cluster file is no permission, because everyone can write one: the data directory that it names must be one that pgfathom made, and that of the server at
+/// the node's address.
+fn node_of(node: &engines::ClusterNode, file: &ClusterFile, allowed: bool) -> Result<Node, Failure> {
     let (name, role, spec) = (&node.name, node.role, node.spec.clone());
     let written = file.node.iter().find(|other| other.name == *name);
-    if !is_ours {
-        return Ok(of_others(node, written, allowed));
-    }
-    let instance = written.map(|node| Instance::of_node(file, node)).transpose()?.flatten();
-    Ok(match instance {
-        Some(instance) => Node::hurtable(name, role, spec, instance),
-        None => Node::spared(
-            name,
-            role,
-            spec,
-            "its files are not on this host, or the cluster file does not name their location",
-        ),
+    let made_here = written.filter(|node| {
+        let is_ours = |dir: &Path| local::is_node_of_ours(dir) || throwaway::is_in_use(dir);
+        node.ssh.is_none() && node.data_directory.as_deref().is_some_and(is_ours)
+    });
+    let instance = made_here.map(|node| Instance::of_node(file, node)).transpose()?.flatten();
+    let Some(instance) = instance else { return Ok(of_others(node, written, allowed)) };
+    // A server that does not answer has no session; its processes are found by its data directory, which is ours.
+    let checked = match backend_of(&node.spec) {
+        Ok((_session, backend)) => instance.check_is_of(backend),
+        Err(_) => Ok(()),
+    };
+    Ok(match checked {
+        Ok(()) => Node::hurtable(name, role, spec, instance),
+        Err(why) => Node::spared(name, role, spec, &why),
     })
 }
 

@@ -11,10 +11,12 @@
 //! The data file is unlinked as soon as it is open, so the kernel frees it with the process, even after kill -9. The file of commits keeps its
 //! name, because some file systems treat a file without one differently (see `disk`); it is as long as a segment of WAL.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, openat, unlinkat};
 
 /// The name of the folder.
 pub const FOLDER: &str = "pgfathom-check";
@@ -69,10 +71,12 @@ fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Scratc
     move |source| ScratchError::Io { action, path, source }
 }
 
-/// The folder; it is removed when this is dropped.
+/// The folder; it is removed when this is dropped. It is held, because the directory may belong to another user, who could put a link in its place.
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,
+    directory: File,
+    folder: File,
 }
 
 impl Scratch {
@@ -85,20 +89,27 @@ impl Scratch {
             return Err(ScratchError::NoDirectory { path: directory.to_path_buf() });
         }
         let path = directory.join(FOLDER);
-        remove_leftover(&path)?;
-        fs::DirBuilder::new().mode(0o700).create(&path).map_err(|error| match error.kind() {
+        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = rustix::fs::open(directory, flags, Mode::empty())
+            .map_err(|error| failed("open", directory)(error.into()))?
+            .into();
+        remove_leftover(&directory, &path)?;
+        let foreign = || ScratchError::Foreign { path: path.clone() };
+        mkdirat(&directory, FOLDER, Mode::RWXU).map_err(|error| match io::Error::from(error) {
             // Another probe was faster.
-            ErrorKind::AlreadyExists => ScratchError::Foreign { path: path.clone() },
-            _ => failed("make", &path)(error),
+            error if error.kind() == ErrorKind::AlreadyExists => foreign(),
+            error => failed("make", &path)(error),
         })?;
-        let scratch = Scratch { path };
-        let marker = scratch.path.join(MARKER);
+        let folder = held(&directory).map_err(|_| foreign())?;
+        // It could be another one by now.
+        let owner = folder.metadata().map_err(failed("read", &path))?.uid();
+        if owner != rustix::process::geteuid().as_raw() {
+            return Err(foreign());
+        }
+        let scratch = Scratch { path, directory, folder };
         let text = format!("{FIRST_LINE}\n{}\n", own_identity());
-        let write = || -> io::Result<()> {
-            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&marker)?;
-            file.write_all(text.as_bytes())
-        };
-        write().map_err(failed("write", &marker))?;
+        let write = || scratch.create(MARKER, OFlags::empty())?.write_all(text.as_bytes());
+        write().map_err(failed("write", &scratch.path.join(MARKER)))?;
         Ok(scratch)
     }
 
@@ -107,12 +118,11 @@ impl Scratch {
     /// # Errors
     /// When the file system refuses, O_DIRECT for example.
     pub fn open(&self, flags: i32) -> io::Result<File> {
-        let path = self.path.join(DATA);
-        let file = opened(&path, flags);
-        if file.is_ok() || path.exists() {
-            fs::remove_file(&path)?;
+        let file = self.create(DATA, bits(flags));
+        match unlinkat(&self.folder, DATA, AtFlags::empty()) {
+            Err(error) if file.is_ok() => Err(error.into()),
+            _ => file,
         }
-        file
     }
 
     /// Opens the file of commits, which keeps its name.
@@ -120,7 +130,13 @@ impl Scratch {
     /// # Errors
     /// When the file system refuses.
     pub(crate) fn open_commits(&self, flags: i32) -> io::Result<File> {
-        opened(&self.path.join(COMMITS), flags)
+        self.create(COMMITS, bits(flags))
+    }
+
+    /// Makes a file in the folder; there must be nothing of that name.
+    fn create(&self, name: &str, flags: OFlags) -> io::Result<File> {
+        let flags = flags | OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(openat(&self.folder, name, flags, Mode::RUSR | Mode::WUSR)?.into())
     }
 
     /// Where it is.
@@ -129,47 +145,63 @@ impl Scratch {
     }
 }
 
-fn opened(path: &Path, flags: i32) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create_new(true).mode(0o600).custom_flags(flags).open(path)
+/// The flags of open(2).
+fn bits(flags: i32) -> OFlags {
+    OFlags::from_bits_retain(flags.cast_unsigned())
+}
+
+/// Opens the folder in this directory, and no link to one.
+fn held(directory: &File) -> rustix::io::Result<File> {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat(directory, FOLDER, flags, Mode::empty()).map(File::from)
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
         // What cannot be removed now is removed by the next probe.
         for name in [DATA, COMMITS, MARKER] {
-            let _ = fs::remove_file(self.path.join(name));
+            let _ = unlinkat(&self.folder, name, AtFlags::empty());
         }
-        let _ = fs::remove_dir(&self.path);
+        let _ = unlinkat(&self.directory, FOLDER, AtFlags::REMOVEDIR);
     }
 }
 
 /// Removes what a killed probe left.
-fn remove_leftover(path: &Path) -> Result<(), ScratchError> {
+fn remove_leftover(directory: &File, path: &Path) -> Result<(), ScratchError> {
     let foreign = || ScratchError::Foreign { path: path.to_path_buf() };
-    match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(failed("read", path)(error)),
-        Ok(data) if !data.is_dir() => return Err(foreign()),
-        Ok(_) => {}
-    }
+    let folder = match held(directory) {
+        Err(rustix::io::Errno::NOENT) => return Ok(()),
+        Err(rustix::io::Errno::NOTDIR | rustix::io::Errno::LOOP) => return Err(foreign()),
+        held => held.map_err(|error| failed("read", path)(error.into()))?,
+    };
     // An empty folder holds nothing to lose; this fails if it is not empty.
-    if fs::remove_dir(path).is_ok() {
+    if unlinkat(directory, FOLDER, AtFlags::REMOVEDIR).is_ok() {
         return Ok(());
     }
-    let marker = record::file::read(&path.join(MARKER), MARKER_BYTES_MAX).map_err(|_| foreign())?;
-    let marker = String::from_utf8_lossy(&marker);
+    let marker = marker_in(&folder).map_err(|_| foreign())?;
     let Some(identity) = marker.strip_prefix(FIRST_LINE).map(str::trim) else { return Err(foreign()) };
     if let Some(pid) = living(identity) {
         return Err(ScratchError::Busy { path: path.to_path_buf(), pid });
     }
     for name in [DATA, COMMITS, MARKER] {
-        match fs::remove_file(path.join(name)) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed("remove", path)(error)),
-            _ => {}
+        match unlinkat(&folder, name, AtFlags::empty()) {
+            Err(rustix::io::Errno::NOENT) | Ok(()) => {}
+            Err(error) => return Err(failed("remove", path)(error.into())),
         }
     }
-    fs::remove_dir(path).map_err(|_| foreign())
+    unlinkat(directory, FOLDER, AtFlags::REMOVEDIR).map_err(|_| foreign())
+}
+
+/// The text of the marker in this folder: of a plain file, and no more than a marker can have.
+fn marker_in(folder: &File) -> io::Result<String> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(openat(folder, MARKER, flags, Mode::empty())?);
+    if !file.metadata()?.is_file() {
+        return Err(ErrorKind::InvalidData.into());
+    }
+    let mut bytes = vec![];
+    file.take(MARKER_BYTES_MAX).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// `BOOT PID START` of this process: a process id alone is used again.

@@ -1,3 +1,4 @@
+use super::lines::FIELDS_MAX;
 use super::*;
 
 pub(crate) fn fed(lines: &[&str]) -> Case {
@@ -48,6 +49,22 @@ fn things_beyond_the_limit_are_counted_and_left_out() {
     }
     assert_eq!(case.things("table").count(), THINGS_MAX);
     assert_eq!(case.left_out["table"].len(), 5);
+}
+
+/// A recording may come from anywhere: names that no recording of ours has take no memory.
+#[test]
+fn fields_beyond_the_limit_are_counted_and_left_out() {
+    let mut case = Case::default();
+    for line in 0..3 {
+        let fields = (0..FIELDS_MAX).map(|field| format!(r#","f{line}_{field}":{field}"#));
+        let fields: String = fields.collect();
+        let line = format!(r#"{{"t_us":1,"source":"table","node":"n1","relation":"t"{fields}}}"#);
+        case.take(Sample::parse(&line).expect("a sample"));
+    }
+    let table = case.things("table").next().expect("one");
+    assert_eq!(table.lines.numbers.len() + table.lines.words.len(), FIELDS_MAX);
+    assert_eq!(case.fields_kept, FIELDS_MAX);
+    assert_eq!(case.fields_dropped + FIELDS_MAX, 3 * FIELDS_MAX + 2, "the two names are fields, too");
 }
 
 #[test]

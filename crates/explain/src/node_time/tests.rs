@@ -281,3 +281,16 @@ fn what_began_before_the_recording_counts_as_far_as_it_lies_in_it() {
     let time = only(&recording.case(&lines.each_ref().map(String::as_str)));
     assert_eq!((time.active, time.notes.iter().any(|note| note.contains("began before"))), (6.0, false));
 }
+
+/// A recording may come from anywhere: no number in it ends the program.
+#[test]
+fn numbers_that_no_scheduler_counts_are_survived() {
+    for run_wait_ms in [(-2_000.0, -4_000.0), (1e300, -1e300), (-1e300, 1e300), (0.0, -1.0)] {
+        for active_ms in [None, Some(-8_000.0), Some(1e300)] {
+            let waits = vec![("CPU", "CPU", 5), ("IO", "DataFileRead", 2)];
+            let recording = Recording { seconds: 20, active_ms, run_wait_ms: Some(run_wait_ms), waits };
+            let found = all(&recording.case(&[])).to_vec();
+            assert!(found.len() <= 1, "{found:?}");
+        }
+    }
+}

@@ -7,15 +7,16 @@
 mod far;
 mod managed;
 mod ports;
+mod removal;
 
 use std::fs::{self, File};
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use self::far::Far;
 use self::ports::Ports;
+use self::removal::remove;
 use super::busy;
 use super::distance::Distances;
 use super::fixed;
@@ -23,7 +24,6 @@ use super::folder::{self, MARKER_NAME};
 use super::patroni;
 use super::preset::Machine;
 use super::process;
-use super::relays::Relays;
 use super::server::{self, Server};
 use super::topology::{self, Link, Peer, Planned, Topology};
 use super::{Installation, LocalError, Preset, Registry, standby};
@@ -199,14 +199,10 @@ pub fn up(options: &UpOptions) -> Result<LocalCluster, LocalError> {
         })
         .collect::<Result<_, LocalError>>()?;
 
-    let existed = dir.is_dir();
-    folder::make_private_dir(&dir)?;
-    if let Some(user) = &user {
-        process::give(&dir, user)?;
-    }
+    let existed = folder::take(&dir, user.as_ref())?;
     let subfolders: Vec<String> =
         if servers.len() == 1 { Vec::new() } else { servers.iter().map(|s| s.name.clone()).collect() };
-    let marked = folder::mark(&dir, &socket_dir, &subfolders);
+    let marked = folder::mark(&dir, &socket_dir, &subfolders, user.as_ref());
     if marked.is_err() && !existed {
         let _ = fs::remove_file(dir.join(MARKER_NAME));
         let _ = fs::remove_dir(&dir);
@@ -248,14 +244,14 @@ fn make(
     options: &UpOptions,
 ) -> Result<LocalCluster, LocalError> {
     if let Some(first) = servers.first() {
-        folder::make_socket_dir(&first.socket_dir, first.user())?;
+        folder::make_socket_dir(&first.socket_dir, dir, first.user())?;
     }
     let settings = options.all_settings();
     let (mut copies, originals): (Vec<Server>, Vec<Server>) =
         servers.into_iter().partition(|server| server.role == Role::Standby);
     let made: Vec<(Server, f64, f64)> = topology::at_once(originals.len(), |number| {
         let mut server = originals[number].clone();
-        let times = make_server(&mut server, &settings, ports, options);
+        let times = server.make_dir(dir).and_then(|()| make_server(&mut server, &settings, ports, options));
         let (initdb_s, start_s) = times.map_err(|error| name_node(error, planned, &server.name))?;
         Ok((server, initdb_s, start_s))
     })?;
@@ -275,7 +271,7 @@ fn make(
     }
     let mut far = Far::lay(dir, &mut servers, &mut copies, ports, options)?;
     if !copies.is_empty() {
-        add_standbys(&mut servers, copies, &settings, ports, options)?;
+        add_standbys((dir, &mut servers), copies, &settings, ports, options)?;
     }
     // The port of a standby may have been taken in between.
     far.settle(servers.iter())?;
@@ -293,7 +289,8 @@ fn make(
     let connect_s = if several { begin.elapsed().as_secs_f64() } else { 0.0 };
 
     let file = describe(&servers, options);
-    file.write(&dir.join(CLUSTER_FILE_NAME))?;
+    let user = servers.first().and_then(Server::user);
+    process::with_files_of(user, || file.write(&dir.join(CLUSTER_FILE_NAME)))?;
     LocalCluster::of(dir, file, [connect_s, initdb_s, start_s])
 }
 
@@ -304,7 +301,6 @@ fn make_server(
     ports: &Mutex<Ports>,
     options: &UpOptions,
 ) -> Result<(f64, f64), LocalError> {
-    server.make_dir()?;
     let begin = Instant::now();
     server.initdb(options.checksums, &options.initdb)?;
     let initdb_s = begin.elapsed().as_secs_f64();
@@ -335,7 +331,7 @@ fn start_at_free_port(
 
 /// Copies the first server to each of `copies`, and starts these as its standbys.
 fn add_standbys(
-    servers: &mut Vec<Server>,
+    (dir, servers): (&Path, &mut Vec<Server>),
     mut copies: Vec<Server>,
     settings: &[(String, String)],
     ports: &Mutex<Ports>,
@@ -347,7 +343,7 @@ fn add_standbys(
     topology::execute_all(&primary.peer(), &topology::replicated::slots(0, &names, true))?;
     for copy in &mut copies {
         copy.login.clone_from(&primary.login);
-        copy.make_dir()?;
+        copy.make_dir(dir)?;
     }
     let targets: Vec<PathBuf> = copies.iter().map(Server::data_dir).collect();
     standby::copy(&primary.spec(), &primary.data_dir(), &targets, primary.user())
@@ -473,7 +469,7 @@ fn start_again(dir: &Path, options: &UpOptions, user: Option<&OsUser>) -> Result
         }
         notes.push(replaced.to_string());
     }
-    folder::make_socket_dir(&socket_dir, user)?;
+    folder::make_socket_dir_again(&socket_dir, dir, user)?;
     let (start_s, peers) = server::start_all_again(&stopped, file.node.len() > 1)?;
     let had_ended = far::start_again(dir, options)?;
     if stopped.is_empty() && !had_ended {
@@ -500,6 +496,19 @@ fn replaced_primary(file: &ClusterFile) -> Option<(String, String)> {
 /// Whether `up` made the cluster in this folder: it has our marker.
 pub fn is_ours(dir: &Path) -> bool {
     super::folder::is_marked(dir)
+}
+
+/// Whether `up` made the server with this data directory: its folder, or the one above, has our marker and lists it. A file elsewhere is no
+/// evidence.
+pub fn is_node_of_ours(data_dir: &Path) -> bool {
+    let Some(node) = data_dir.canonicalize().ok().and_then(|dir| dir.parent().map(Path::to_owned)) else {
+        return false;
+    };
+    node.ancestors().take(2).any(|dir| {
+        folder::is_marked(dir)
+            && folder::marked_node_dirs(dir).contains(&node)
+            && folder::check_owner(dir).is_ok()
+    })
 }
 
 /// Whether a server runs in the cluster's folder.
@@ -529,62 +538,4 @@ pub fn down(dir: &Path, registry: &Registry) -> Result<Removed, LocalError> {
     drop(lock);
     registry.remove(&dir);
     Ok(removed)
-}
-
-/// Stops the servers of a marked folder and removes everything of ours in it, the marker last.
-fn remove(dir: &Path) -> Result<Removed, LocalError> {
-    let mut removed = Removed::default();
-    let node_dirs = folder::marked_node_dirs(dir);
-    let data_dirs: Vec<PathBuf> = node_dirs.iter().map(|node| node.join("data")).collect();
-    let at_node = |error: LocalError, number: usize| match node_dirs[number].file_name() {
-        Some(name) if node_dirs.len() > 1 => error.on(&name.to_string_lossy()),
-        _ => error,
-    };
-    patroni::end_programs(dir, &node_dirs)?;
-    let relays = Relays::of(dir);
-    if relays.exist() {
-        relays.kill()?;
-    }
-    remove_entry(relays.folder())?;
-    let stopped = topology::at_once(data_dirs.len(), |number| {
-        server::stop_for_good(&data_dirs[number]).map_err(|error| at_node(error, number))
-    })?;
-    removed.stopped =
-        u32::try_from(stopped.into_iter().filter(|stopped| *stopped).count()).unwrap_or(u32::MAX);
-    if let Some(outside) = folder::marked_socket_dir(dir).filter(|socket_dir| !socket_dir.starts_with(dir)) {
-        folder::remove_outside_socket_dir(&outside, &data_dirs);
-    }
-    for path in patroni::leftovers(dir, &node_dirs) {
-        remove_entry(&path)?;
-    }
-    for node_dir in &node_dirs {
-        if let Some(held) = folder::held(node_dir)? {
-            remove_entry(&held.path().join("data"))?;
-            remove_entry(&held.path().join("log"))?;
-        }
-        if node_dir != dir && fs::read_dir(node_dir).is_ok_and(|mut entries| entries.next().is_none()) {
-            remove_entry(node_dir)?;
-        }
-    }
-    for name in ["run", CLUSTER_FILE_NAME, "cluster.toml.new"] {
-        remove_entry(&dir.join(name))?;
-    }
-    let entries = fs::read_dir(dir).map_err(LocalError::io("read", dir))?;
-    removed.left =
-        entries.flatten().map(|entry| entry.path()).filter(|path| !path.ends_with(MARKER_NAME)).collect();
-    removed.left.sort();
-    remove_entry(&dir.join(MARKER_NAME))?;
-    if removed.left.is_empty() {
-        fs::remove_dir(dir).map_err(LocalError::io("remove", dir))?;
-    }
-    Ok(removed)
-}
-
-/// Removes a file or a folder with its content; a missing one is no error.
-fn remove_entry(path: &Path) -> Result<(), LocalError> {
-    let result = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
-    match result {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(LocalError::io("remove", path)(error)),
-        _ => Ok(()),
-    }
 }

@@ -152,6 +152,14 @@ pub enum LocalError {
         /// Why.
         problem: String,
     },
+    /// `up` makes no cluster where others could put something in its way.
+    #[error("{} is not used: {problem}", path.display())]
+    Unsafe {
+        /// The folder.
+        path: PathBuf,
+        /// Why.
+        problem: String,
+    },
     /// `down` removes nothing that `up` did not make.
     #[error("{} {}", dir.display(), if *there { "has no marker of pgfathom, so pgfathom does not remove it" } else { "does not exist" })]
     NotOurs {
@@ -314,6 +322,9 @@ impl LocalError {
                 dir.display()
             )),
             LocalError::Incomplete { dir } => Some(format!("pgfathom down {}, then up again", dir.display())),
+            LocalError::Unsafe { .. } => {
+                Some("name a new folder with --dir, in a folder that only you can change".to_owned())
+            }
             LocalError::OfOther { .. } => Some("run pgfathom as the user who made the cluster".to_owned()),
             LocalError::NotOurs { there: true, .. } => {
                 Some("pgfathom down without a folder lists the clusters that up made".to_owned())

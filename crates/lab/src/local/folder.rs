@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
 use std::net::TcpListener;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -29,24 +29,37 @@ const MARKER_FIRST_LINE: &str = "pgfathom cluster 1";
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 /// Names of socket folders that `up` makes under `/tmp`.
 const SHORT_SOCKET_PREFIX: &str = "pgfathom-s-";
+/// The longest marker, pid file, lock file or file of relays. Others may write into the folders where they are, so no more is read.
+const TEXT_BYTES_MAX: u64 = 256 << 10;
+/// Others may write.
+const WRITABLE_BY_OTHERS: u32 = 0o002;
+/// Only the owner of an entry may remove or rename it.
+const STICKY: u32 = 0o1000;
+
+/// The text of a small plain file. Links, pipes and devices are not opened, because others may have put them there.
+pub(crate) fn text_of(path: &Path) -> io::Result<String> {
+    let bytes = record::file::read(path, TEXT_BYTES_MAX)?;
+    String::from_utf8(bytes).map_err(io::Error::other)
+}
 
 /// Whether the folder carries our marker.
 pub(super) fn is_marked(dir: &Path) -> bool {
-    fs::read_to_string(dir.join(MARKER_NAME)).is_ok_and(|text| text.lines().next() == Some(MARKER_FIRST_LINE))
+    text_of(&dir.join(MARKER_NAME)).is_ok_and(|text| text.lines().next() == Some(MARKER_FIRST_LINE))
 }
 
 /// Checks that what the marker lists was made for us: by our user or, if that is root, for the user that servers run as. In a folder of another person a
 /// node could be a link to anything.
 pub(super) fn check_owner(dir: &Path) -> Result<(), LocalError> {
-    let ours = rustix::process::geteuid().as_raw();
-    let servers = process::server_user().ok().flatten().map(|user| user.uid);
-    for path in [dir.to_owned()].into_iter().chain(marked_node_dirs(dir)) {
+    let node_dirs = marked_node_dirs(dir);
+    let data_dirs = node_dirs.iter().map(|node| node.join("data")).collect::<Vec<_>>();
+    let programs = ["etcd", "haproxy", "relays"].map(|name| dir.join(name));
+    for path in [dir.to_owned()].into_iter().chain(node_dirs).chain(data_dirs).chain(programs) {
         let there = match fs::symlink_metadata(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             other => other.map_err(LocalError::io("look at", &path))?,
         };
         let owner = there.uid();
-        if owner != ours && Some(owner) != servers {
+        if !process::is_ours(owner) {
             return Err(LocalError::OfOther { path, problem: format!("it belongs to user {owner}") });
         }
         if !there.is_dir() && path != dir {
@@ -72,6 +85,64 @@ impl Held {
             self.path.clone()
         }
     }
+
+    /// Gives it to `user`.
+    fn give(&self, user: Option<&OsUser>) -> Result<(), LocalError> {
+        let give = |user: &OsUser| std::os::unix::fs::fchown(&self.open, Some(user.uid), Some(user.gid));
+        user.map_or(Ok(()), give).map_err(LocalError::io("chown", &self.path))
+    }
+}
+
+/// Takes the folder of a new cluster for `user`: makes it, or accepts an empty one of ours. Returns whether it was there.
+///
+/// It is held while it is looked at, and it becomes private first: after that no one else can put anything into it.
+pub(super) fn take(dir: &Path, user: Option<&OsUser>) -> Result<bool, LocalError> {
+    let other = |problem: String| LocalError::Unsafe { path: dir.to_owned(), problem };
+    if user.is_some() {
+        check_above(dir)?;
+    }
+    if let Some(parent) = dir.parent() {
+        fs::create_dir_all(parent).map_err(LocalError::io("create", parent))?;
+    }
+    let existed = match fs::DirBuilder::new().mode(0o700).create(dir) {
+        Ok(()) => false,
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => true,
+        Err(error) => return Err(LocalError::io("create", dir)(error)),
+    };
+    if fs::symlink_metadata(dir).is_ok_and(|there| there.is_symlink()) {
+        return Err(other("it is a symbolic link".to_owned()));
+    }
+    let open = held(dir)?.ok_or_else(|| other("it was removed meanwhile".to_owned()))?;
+    let there = open.open.metadata().map_err(LocalError::io("look at", dir))?;
+    if !process::is_ours(there.uid()) {
+        return Err(other(format!("it belongs to user {}", there.uid())));
+    }
+    if there.mode() & WRITABLE_BY_OTHERS != 0 {
+        return Err(other("every user may write into it".to_owned()));
+    }
+    // This also ends what an access control list grants to others.
+    open.open.set_permissions(fs::Permissions::from_mode(0o700)).map_err(LocalError::io("chmod", dir))?;
+    let mut entries = fs::read_dir(open.path()).map_err(LocalError::io("read", dir))?;
+    if entries.next().is_some() {
+        return Err(LocalError::NotEmpty { dir: dir.to_owned() });
+    }
+    open.give(user)?;
+    Ok(existed)
+}
+
+/// As root: in a folder where every user may rename entries of others, no path leads to the same place twice.
+fn check_above(dir: &Path) -> Result<(), LocalError> {
+    let Some(above) = dir.ancestors().skip(1).find_map(|folder| folder.canonicalize().ok()) else {
+        return Ok(());
+    };
+    for folder in above.ancestors() {
+        let mode = fs::metadata(folder).map_err(LocalError::io("look at", folder))?.mode();
+        if mode & WRITABLE_BY_OTHERS != 0 && mode & STICKY == 0 {
+            let problem = format!("every user may rename what is in {}", folder.display());
+            return Err(LocalError::Unsafe { path: dir.to_owned(), problem });
+        }
+    }
+    Ok(())
 }
 
 /// Opens a folder, and no link to one; `None` if it is not there.
@@ -85,13 +156,18 @@ pub(super) fn held(dir: &Path) -> Result<Option<Held>, LocalError> {
 }
 
 /// Writes the marker and holds its lock. `subfolders` are those of the nodes; a single server has none, because it is in the folder itself.
-pub(super) fn mark(dir: &Path, socket_dir: &Path, subfolders: &[String]) -> Result<File, LocalError> {
+pub(super) fn mark(
+    dir: &Path,
+    socket_dir: &Path,
+    subfolders: &[String],
+    user: Option<&OsUser>,
+) -> Result<File, LocalError> {
     let path = dir.join(MARKER_NAME);
     let mut text =
         format!("{MARKER_FIRST_LINE}\npid {}\nsocket_dir {}\n", std::process::id(), socket_dir.display());
     text.extend(subfolders.iter().map(|name| format!("node {name}\n")));
     let write = || -> io::Result<File> {
-        let mut file = File::options().create(true).read(true).write(true).truncate(false).open(&path)?;
+        let mut file = process::with_files_of(user, || record::file::create(&path))?;
         file.lock()?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
@@ -103,10 +179,10 @@ pub(super) fn mark(dir: &Path, socket_dir: &Path, subfolders: &[String]) -> Resu
 /// Takes the marker's lock, or reports who holds it.
 pub(super) fn lock_marker(dir: &Path) -> Result<File, LocalError> {
     let path = dir.join(MARKER_NAME);
-    let mut file = File::open(&path).map_err(LocalError::io("open", &path))?;
+    let mut file = record::file::open(&path).map_err(LocalError::io("open", &path))?;
     if poll::until(LOCK_PATIENCE, || file.try_lock().ok()).is_none() {
         let mut text = String::new();
-        let _ = file.rewind().and_then(|()| file.read_to_string(&mut text));
+        let _ = file.rewind().and_then(|()| file.take(TEXT_BYTES_MAX).read_to_string(&mut text));
         let pid = text.lines().find_map(|line| line.strip_prefix("pid ")?.parse().ok());
         return Err(LocalError::Busy { dir: dir.to_owned(), pid });
     }
@@ -114,13 +190,13 @@ pub(super) fn lock_marker(dir: &Path) -> Result<File, LocalError> {
 }
 
 pub(super) fn marked_socket_dir(dir: &Path) -> Option<PathBuf> {
-    let text = fs::read_to_string(dir.join(MARKER_NAME)).ok()?;
+    let text = text_of(&dir.join(MARKER_NAME)).ok()?;
     text.lines().find_map(|line| line.strip_prefix("socket_dir ")).map(PathBuf::from)
 }
 
 /// The folders with one server each: those of the nodes, or the cluster's own.
 pub(super) fn marked_node_dirs(dir: &Path) -> Vec<PathBuf> {
-    let text = fs::read_to_string(dir.join(MARKER_NAME)).unwrap_or_default();
+    let text = text_of(&dir.join(MARKER_NAME)).unwrap_or_default();
     let plain = |name: &&str| !name.is_empty() && !name.contains('/') && !name.starts_with('.');
     let named: Vec<PathBuf> = text
         .lines()
@@ -141,18 +217,41 @@ pub(super) fn remove_outside_socket_dir(socket_dir: &Path, data_dirs: &[PathBuf]
     }
 }
 
-/// Removes the sockets and their lock files that a dead server of this data directory left.
+/// Removes the sockets and their lock files that a dead server of this data directory left. The folder may be one where every user writes: only what belongs
+/// to the server's user is read and removed.
 pub(super) fn remove_sockets(socket_dir: &Path, data_dir: &Path) {
+    let Ok(owner) = fs::symlink_metadata(data_dir).map(|there| there.uid()) else { return };
     for entry in fs::read_dir(socket_dir).into_iter().flatten().flatten() {
-        let path = entry.path();
-        // The lock file names the data directory in its second line, so sockets of others stay.
-        let ours = fs::read_to_string(&path)
-            .is_ok_and(|text| text.lines().nth(1).is_some_and(|line| Path::new(line) == data_dir));
-        if path.extension().is_some_and(|extension| extension == "lock") && ours {
-            let _ = fs::remove_file(path.with_extension(""));
-            let _ = fs::remove_file(&path);
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let port = name.strip_prefix(".s.PGSQL.").and_then(|rest| rest.strip_suffix(".lock"));
+        if port.and_then(|port| port.parse::<u16>().ok()).is_none() {
+            continue;
+        }
+        let lock = entry.path();
+        if names_folder(&lock, data_dir, owner) {
+            let socket = lock.with_extension("");
+            if fs::symlink_metadata(&socket)
+                .is_ok_and(|there| there.file_type().is_socket() && there.uid() == owner)
+            {
+                let _ = fs::remove_file(&socket);
+            }
+            let _ = fs::remove_file(&lock);
         }
     }
+}
+
+/// Whether this lock file of a socket belongs to `owner` and names the data directory in its second line: sockets of others stay.
+fn names_folder(lock: &Path, data_dir: &Path, owner: u32) -> bool {
+    let read = || -> io::Result<bool> {
+        let file = record::file::open(lock)?;
+        if file.metadata()?.uid() != owner {
+            return Ok(false);
+        }
+        let mut text = String::new();
+        file.take(TEXT_BYTES_MAX).read_to_string(&mut text)?;
+        Ok(text.lines().nth(1).is_some_and(|line| Path::new(line) == data_dir))
+    };
+    read().unwrap_or(false)
 }
 
 /// The named folder, else one inside the cluster's folder, else a short one if that path is too long.
@@ -226,30 +325,43 @@ pub(super) fn check_reachable(user: &OsUser, path: &Path) -> Result<(), LocalErr
     }
 }
 
-/// Makes a folder that only its owner (and root) may enter, with the folders above it. An existing one is used as it is.
-pub(super) fn make_private_dir(dir: &Path) -> Result<(), LocalError> {
-    if dir.is_dir() {
+/// Makes a folder that only its owner (and root) may enter, with the rights of `user`, in a folder of that user. There must be nothing of that name.
+pub(super) fn make_dir_as(dir: &Path, user: Option<&OsUser>) -> Result<(), LocalError> {
+    let make = || fs::DirBuilder::new().mode(0o700).create(dir);
+    process::with_files_of(user, make).map_err(LocalError::io("create", dir))
+}
+
+/// Makes the socket's folder of a new cluster in `cluster` for the server's user; an existing one belongs to another program and is left alone.
+pub(super) fn make_socket_dir(dir: &Path, cluster: &Path, user: Option<&OsUser>) -> Result<(), LocalError> {
+    if dir.starts_with(cluster) {
+        return make_dir_as(dir, user);
+    }
+    if is_short_socket_dir(dir) {
+        // In a folder where every user may write, only a new folder of ours is safe.
+        let _ = fs::remove_dir(dir);
+    } else if dir.is_dir() {
         return Ok(());
     }
     if let Some(parent) = dir.parent() {
         fs::create_dir_all(parent).map_err(LocalError::io("create", parent))?;
     }
-    fs::DirBuilder::new().mode(0o700).create(dir).map_err(LocalError::io("create", dir))
+    fs::DirBuilder::new().mode(0o700).create(dir).map_err(LocalError::io("create", dir))?;
+    let gone = || LocalError::Unsafe { path: dir.to_owned(), problem: "it was removed meanwhile".to_owned() };
+    held(dir)?.ok_or_else(gone)?.give(user)
 }
 
-/// Makes the socket's folder and gives it to the server's user; an existing one belongs to another program and is left alone.
-pub(super) fn make_socket_dir(dir: &Path, user: Option<&OsUser>) -> Result<(), LocalError> {
-    if dir.is_dir() && !is_short_socket_dir(dir) {
-        return Ok(());
+/// The same for a cluster that is started again. Its marker names the folder, and the marker is a file of the server's user: that user's rights are enough for
+/// any folder but a short one, which `up` itself made.
+pub(super) fn make_socket_dir_again(
+    dir: &Path,
+    cluster: &Path,
+    user: Option<&OsUser>,
+) -> Result<(), LocalError> {
+    match (is_short_socket_dir(dir), dir.is_dir()) {
+        (true, _) => make_socket_dir(dir, cluster, user),
+        (false, true) => Ok(()),
+        (false, false) => make_dir_as(dir, user),
     }
-    if is_short_socket_dir(dir) {
-        // In a folder where every user may write, only a new folder of ours is safe.
-        let _ = fs::remove_dir(dir);
-        fs::DirBuilder::new().mode(0o700).create(dir).map_err(LocalError::io("create", dir))?;
-    } else {
-        make_private_dir(dir)?;
-    }
-    user.map_or(Ok(()), |user| process::give(dir, user))
 }
 
 fn is_short_socket_dir(dir: &Path) -> bool {

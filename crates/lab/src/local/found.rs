@@ -8,6 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::Installation;
+use super::folder::text_of;
 use super::installation::Version;
 use super::process::{self, PidFile};
 use connect::os_user::OsUser;
@@ -47,7 +48,7 @@ pub(super) struct Found {
 impl Launch {
     /// Its program; the version is that of the data directory, and no program is run to get it.
     pub(super) fn installation(&self, data_dir: &Path) -> Installation {
-        let text = fs::read_to_string(data_dir.join("PG_VERSION")).unwrap_or_default();
+        let text = text_of(&data_dir.join("PG_VERSION")).unwrap_or_default();
         let major = text.trim().split('.').next().and_then(|major| major.parse().ok()).unwrap_or(0);
         Installation { bin_dir: self.bin_dir.clone(), version: Version { major, minor: 0 } }
     }

@@ -70,17 +70,22 @@ impl Installation {
         Ok(Installation { bin_dir: bin_dir.to_owned(), version })
     }
 
-    /// The same for a folder that a cluster file names. Such a file may belong to the server's user or to someone else: as root, only programs of root run.
+    /// The same for a folder that a cluster file names. Such a file may belong to the server's user or to someone else: as root, only programs of root run, by
+    /// a path that root alone can change.
     ///
     /// # Errors
     /// As [`Installation::at`], and for programs of others.
     pub fn recorded(bin_dir: &Path) -> Result<Installation, String> {
-        if rustix::process::geteuid().is_root() {
-            for path in [bin_dir.to_owned(), bin_dir.join("postgres"), bin_dir.join("initdb")] {
-                check_of_root(&path)?;
-            }
+        if !rustix::process::geteuid().is_root() {
+            return Installation::at(bin_dir);
         }
-        Installation::at(bin_dir)
+        let real = |path: &Path| path.canonicalize().map_err(|error| format!("{}: {error}", path.display()));
+        let bin_dir = real(bin_dir)?;
+        for program in ["postgres", "initdb"] {
+            real(&bin_dir.join(program))?.ancestors().try_for_each(check_of_root)?;
+        }
+        bin_dir.ancestors().try_for_each(check_of_root)?;
+        Installation::at(&bin_dir)
     }
 
     /// Whether the files of this extension are installed.
@@ -253,10 +258,13 @@ fn cache_folders(env: &impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Whether root alone decides what lies there.
+/// Whether root alone decides what lies there. In a sticky folder others can add entries, but neither rename nor remove those of root.
 fn check_of_root(path: &Path) -> Result<(), String> {
-    let there = std::fs::metadata(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    match there.uid() == 0 && there.mode() & 0o022 == 0 {
+    /// The bit of a sticky folder.
+    const STICKY: u32 = 0o1000;
+    let there = std::fs::symlink_metadata(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let is_closed = there.mode() & 0o022 == 0 || there.is_dir() && there.mode() & STICKY != 0;
+    match there.uid() == 0 && is_closed {
         true => Ok(()),
         false => Err(format!(
             "{} could be changed by others than root, and root runs no program of theirs because a file names it",

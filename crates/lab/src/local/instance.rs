@@ -14,7 +14,7 @@ use rustix::process::Signal;
 use super::folder::remove_sockets;
 use super::found::{self, Backend, Launch};
 use super::patroni::{Manager, Member};
-use super::process::{self, Lifetime, PidFile};
+use super::process::{self, Lifetime, PidFile, Workplace};
 use super::{Installation, LocalError, StopMode};
 use connect::cluster_file::{ClusterFile, Node};
 use connect::os_user::OsUser;
@@ -33,6 +33,8 @@ pub struct Instance {
     data_dir: PathBuf,
     log: PathBuf,
     user: Option<OsUser>,
+    /// The user that its processes run as. A folder of another user that takes the place of its data directory has no server of this instance.
+    runs_as: u32,
     lifetime: Lifetime,
     manager: Option<Manager>,
     /// The arguments that it was started with, if pgfathom did not start it.
@@ -55,9 +57,7 @@ pub enum Supervision {
 /// # Errors
 /// When that is not permitted.
 pub fn resume_in(data_dir: &Path) -> Result<(), LocalError> {
-    for pid in process::servers_in(data_dir) {
-        process::send_signal(pid, Signal::CONT).map_err(LocalError::io("signal the server in", data_dir))?;
-    }
+    process::signal_servers(data_dir, &process::servers_in(data_dir), Signal::CONT)?;
     match Manager::of(data_dir).as_ref().and_then(Manager::member) {
         Some(member) => member.signal(Signal::CONT),
         None => Ok(()),
@@ -76,10 +76,36 @@ pub fn start_store_of(data_dir: &Path) -> Result<(), LocalError> {
     }
 }
 
-/// The user that a server runs as, when we are root.
+/// Sends a signal to all servers that work in a data directory and run as its owner.
+///
+/// # Errors
+/// When that is not permitted.
+pub fn signal_servers_in(data_dir: &Path, signal: Signal) -> Result<(), LocalError> {
+    process::signal_servers(data_dir, &process::servers_in(data_dir), signal)
+}
+
+/// The user that a server runs as, when we are root. Programs of a server never run with the rights of root, whatever names its data directory.
 fn owner(data_dir: &Path) -> Result<Option<OsUser>, LocalError> {
-    let owner = fs::metadata(data_dir).map_err(LocalError::io("look at", data_dir))?.uid();
-    Ok(if rustix::process::geteuid().is_root() { OsUser::by_uid(owner) } else { None })
+    let uid = owner_number(data_dir)?;
+    if !rustix::process::geteuid().is_root() {
+        return Ok(None);
+    }
+    let other = |problem: String| LocalError::OfOther { path: data_dir.to_owned(), problem };
+    match OsUser::by_uid(uid) {
+        Some(user) if user.uid != 0 => Ok(Some(user)),
+        Some(_) => Err(other("it belongs to root, and a server does not run as root".to_owned())),
+        None => Err(other(format!("it belongs to user {uid}, which does not exist"))),
+    }
+}
+
+/// The number of the user that a data directory belongs to.
+fn owner_number(data_dir: &Path) -> Result<u32, LocalError> {
+    let there = fs::symlink_metadata(data_dir).map_err(LocalError::io("look at", data_dir))?;
+    let problem = || "it is no folder".to_owned();
+    match there.is_dir() {
+        true => Ok(there.uid()),
+        false => Err(LocalError::OfOther { path: data_dir.to_owned(), problem: problem() }),
+    }
 }
 
 impl Instance {
@@ -94,6 +120,7 @@ impl Instance {
             data_dir: data_dir.to_owned(),
             log: log.to_owned(),
             user: user.cloned(),
+            runs_as: user.map_or_else(|| rustix::process::geteuid().as_raw(), |user| user.uid),
             lifetime: Lifetime::OurProcess,
             manager: None,
             arguments: None,
@@ -115,6 +142,7 @@ impl Instance {
             data_dir: data_dir.to_owned(),
             log: log.to_owned(),
             user,
+            runs_as: owner_number(data_dir)?,
             lifetime: Lifetime::Independent,
             manager: Manager::of(data_dir),
             arguments: None,
@@ -130,6 +158,14 @@ impl Instance {
         Instance::launched(&found.launch, &found.data_dir).map_err(|error| error.to_string())
     }
 
+    /// Checks that the server of a session is this one.
+    ///
+    /// # Errors
+    /// Why it is not, in words.
+    pub fn check_is_of(&self, backend: Backend) -> Result<(), String> {
+        found::found(backend, Some(&self.data_dir)).map(|_| ())
+    }
+
     /// A server that another program started in this way.
     ///
     /// # Errors
@@ -140,6 +176,7 @@ impl Instance {
             data_dir: data_dir.to_owned(),
             log: launch.log.clone(),
             user: owner(data_dir)?,
+            runs_as: owner_number(data_dir)?,
             lifetime: Lifetime::Independent,
             manager: Manager::of(data_dir),
             arguments: Some(launch.arguments.clone()),
@@ -196,7 +233,10 @@ impl Instance {
 
     /// Its processes at this moment.
     pub fn pids(&self) -> Vec<u32> {
-        process::servers_in(&self.data_dir)
+        match Workplace::of(&self.data_dir) {
+            Some(place) if place.owner() == self.runs_as => process::servers_in(&self.data_dir),
+            _ => Vec::new(),
+        }
     }
 
     /// Whether any of its processes exists.
@@ -204,18 +244,30 @@ impl Instance {
         !self.pids().is_empty()
     }
 
+    /// Its first process.
+    fn postmaster(&self) -> Option<u32> {
+        let pids = self.pids();
+        process::postmaster_in(&self.data_dir).filter(|pid| pids.contains(pid))
+    }
+
+    fn signal(&self, pids: &[u32], signal: Signal) -> Result<(), LocalError> {
+        match Workplace::of(&self.data_dir) {
+            Some(place) if place.owner() == self.runs_as => {
+                place.signal_all(pids, signal).map_err(LocalError::io("signal the server in", &self.data_dir))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Sends a signal to all of its processes, the postmaster first.
     ///
     /// # Errors
     /// When that is not permitted.
     pub(crate) fn signal_all(&self, signal: Signal) -> Result<(), LocalError> {
-        let first = process::postmaster_in(&self.data_dir);
+        let first = self.postmaster();
         let others = self.pids().into_iter().filter(|pid| Some(*pid) != first);
-        for pid in first.into_iter().chain(others) {
-            process::send_signal(pid, signal)
-                .map_err(LocalError::io("signal the server in", &self.data_dir))?;
-        }
-        Ok(())
+        let pids: Vec<u32> = first.into_iter().chain(others).collect();
+        self.signal(&pids, signal)
     }
 
     /// Stops every process (SIGSTOP), those of its failover manager first: the server neither answers nor closes a connection.
@@ -301,9 +353,8 @@ impl Instance {
     /// # Errors
     /// When that is not permitted, or it does not end.
     pub fn stop(&self, mode: StopMode) -> Result<(), LocalError> {
-        let Some(first) = process::postmaster_in(&self.data_dir) else { return Ok(()) };
-        process::send_signal(first, mode.signal())
-            .map_err(LocalError::io("signal the server in", &self.data_dir))?;
+        let Some(first) = self.postmaster() else { return Ok(()) };
+        self.signal(&[first], mode.signal())?;
         poll::until(END_TIMEOUT, || (!self.is_up()).then_some(())).ok_or_else(|| self.not_stopped())
     }
 
@@ -321,7 +372,8 @@ impl Instance {
         // A killed process that was not reaped still has its pid, and PostgreSQL would take it for a living server.
         if let Some(pid_file) = PidFile::read(&self.data_dir) {
             let path = self.data_dir.join("postmaster.pid");
-            fs::remove_file(&path).map_err(LocalError::io("remove", &path))?;
+            process::with_files_of(self.user.as_ref(), || fs::remove_file(&path))
+                .map_err(LocalError::io("remove", &path))?;
             // The socket's lock names it as well.
             pid_file.socket_dir.iter().for_each(|dir| remove_sockets(dir, &self.data_dir));
         }
@@ -352,14 +404,14 @@ impl Instance {
         poll::until(START_TIMEOUT, || is_ready().then_some(())).ok_or_else(|| LocalError::NotReady {
             data_dir: self.data_dir.clone(),
             waited_s: START_TIMEOUT.as_secs(),
-            log: process::log_tail(&self.log),
+            log: process::log_tail(&self.log, self.user.as_ref()),
         })
     }
 
     fn not_stopped(&self) -> LocalError {
         LocalError::NotStopped {
             data_dir: self.data_dir.clone(),
-            pid: process::postmaster_in(&self.data_dir).unwrap_or(0),
+            pid: self.postmaster().unwrap_or(0),
             waited_s: END_TIMEOUT.as_secs(),
         }
     }

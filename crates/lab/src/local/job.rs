@@ -1,13 +1,16 @@
 //! A program of a cluster besides its servers: how it is started, found and ended. Patroni and what it needs, and the relays of distances.
 
 use std::fs::{self, File};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use connect::os_user::OsUser;
 use connect::poll;
+use rustix::fs::{Mode, OFlags};
 use rustix::process::Signal;
 
+use super::process::Workplace;
 use super::{LocalError, process};
 use crate::sys;
 
@@ -84,14 +87,10 @@ impl Job {
         self.arguments.last().is_some_and(|file| Path::new(file).is_file())
     }
 
-    /// Its processes: they work in its folder, and their command line begins with its name, or that of a program which it runs for a server.
+    /// Its processes: they work in its folder, run as its owner, and their command line begins with its name, or that of a program which it runs for a server.
     pub(super) fn pids(&self) -> Vec<u32> {
         const HELPERS: [&str; 3] = ["pg_basebackup", "pg_rewind", "initdb"];
-        let Ok(dir) = self.dir.canonicalize() else { return Vec::new() };
-        let is_ours = |pid: &u32| {
-            if !fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd == dir) {
-                return false;
-            }
+        let is_ours = |pid: u32| {
             let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             // An interpreted program is the second word.
             line.split(|byte| *byte == 0).take(2).any(|word| {
@@ -100,13 +99,12 @@ impl Job {
                 name.is_some_and(|name| name == self.name || HELPERS.contains(&name.as_str()))
             })
         };
-        fs::read_dir("/proc")
-            .into_iter()
-            .flatten()
-            .flatten()
-            .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
-            .filter(is_ours)
-            .collect()
+        self.place().map_or_else(Vec::new, |place| place.pids(is_ours))
+    }
+
+    /// Its folder, if it belongs to us or the server's user.
+    fn place(&self) -> Option<Workplace> {
+        Workplace::of(&self.dir).filter(|place| process::is_ours(place.owner()))
     }
 
     pub(super) fn is_up(&self) -> bool {
@@ -123,6 +121,14 @@ impl Job {
                 problem: format!("not installed on this host: {}", self.name),
                 hint: "apt-get install patroni etcd-server haproxy".to_owned(),
             })?;
+        // This program may be in a folder that the user cannot enter, so it is opened with our rights. Links of this kind are resolved as late as the start.
+        let open = self.program.as_ref().filter(|_| user.is_some() && cfg!(target_os = "linux"));
+        let open =
+            open.map(|program| rustix::fs::open(program, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()));
+        let open = open.transpose().map_err(|error| LocalError::io("open", &program)(error.into()))?;
+        let program = open
+            .as_ref()
+            .map_or(program, |open| PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd())));
         let log = self.dir.join("log");
         let output = process::with_files_of(user, || File::options().create(true).append(true).open(&log));
         let output = output.map_err(LocalError::io("open", &log))?;
@@ -144,7 +150,8 @@ impl Job {
     }
 
     pub(super) fn signal(&self, signal: Signal) -> Result<(), LocalError> {
-        let send = |pid: u32| process::send_signal(pid, signal);
+        let Some(place) = self.place() else { return Ok(()) };
+        let send = |pid: u32| place.signal(pid, signal);
         self.pids().into_iter().try_for_each(send).map_err(LocalError::io("signal the program in", &self.dir))
     }
 

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use self::config::{Fronts, STORE_USER, Shared};
-use super::folder::{make_private_dir, make_socket_dir, write_as};
+use super::folder::{make_dir_as, make_socket_dir, text_of, write_as};
 use super::http::Request;
 use super::job::{self, Job};
 use super::{Installation, LocalError, process};
@@ -198,7 +198,7 @@ pub(super) struct Order<'a> {
 pub(super) fn make(dir: &Path, order: &Order<'_>) -> Result<[f64; 3], LocalError> {
     let begin = Instant::now();
     let user = order.user;
-    make_socket_dir(order.socket_dir, user)?;
+    make_socket_dir(order.socket_dir, dir, user)?;
     write_files(dir, order)?;
     let node_dirs: Vec<PathBuf> = order.spots.iter().map(|spot| spot.dir.clone()).collect();
     let programs = Programs::of(dir, &node_dirs);
@@ -249,19 +249,15 @@ fn write_files(dir: &Path, order: &Order<'_>) -> Result<(), LocalError> {
             rest_port: *rest,
         })
         .collect();
-    let owned_dir = |path: &Path| -> Result<(), LocalError> {
-        make_private_dir(path)?;
-        user.map_or(Ok(()), |user| process::give(path, user))
-    };
     for member in &members {
-        owned_dir(member.dir)?;
+        make_dir_as(member.dir, user)?;
         write_as(&member.dir.join(job::MANAGER_FILE), config::patroni(&shared, member).as_bytes(), user)?;
     }
     let (store, front) = (Job::store(dir), Job::front(dir));
-    owned_dir(store.dir())?;
+    make_dir_as(store.dir(), user)?;
     let text = config::etcd(store.dir(), store_port, peer_port);
     write_as(&store.dir().join(job::STORE_FILE), text.as_bytes(), user)?;
-    owned_dir(front.dir())?;
+    make_dir_as(front.dir(), user)?;
     let [write, read] = order.ports.fronts;
     let text = config::haproxy(order.socket_dir, Fronts { write, read }, order.tcp, &members);
     write_as(&front.dir().join(job::FRONT_FILE), text.as_bytes(), user)
@@ -299,12 +295,16 @@ fn protect_store(port: u16, password: &Secret) -> Result<(), LocalError> {
     Ok(())
 }
 
+fn log_tail(job: &Job) -> String {
+    process::log_tail(&job.log(), process::server_user().ok().flatten().as_ref())
+}
+
 /// Waits until a program does what it is there for, or has ended.
 fn await_answer(job: &Job, mut is_there: impl FnMut() -> bool) -> Result<(), LocalError> {
     let ended = || LocalError::Program {
         program: job.name().to_owned(),
         status: "it ended".to_owned(),
-        output: process::log_tail(&job.log()),
+        output: log_tail(job),
     };
     let found = poll::until(START_TIMEOUT, || match is_there() {
         true => Some(Ok(())),
@@ -314,7 +314,7 @@ fn await_answer(job: &Job, mut is_there: impl FnMut() -> bool) -> Result<(), Loc
         Err(LocalError::Program {
             program: job.name().to_owned(),
             status: format!("no answer in {} s", START_TIMEOUT.as_secs()),
-            output: process::log_tail(&job.log()),
+            output: log_tail(job),
         })
     })
 }
@@ -375,7 +375,7 @@ pub(super) fn start_again(
     }
     all().try_for_each(|job| job.start(user))?;
     await_connection(programs.managers.first().unwrap_or(&programs.store), entry)?;
-    let text = fs::read_to_string(programs.front.dir().join(job::FRONT_FILE)).unwrap_or_default();
+    let text = text_of(&programs.front.dir().join(job::FRONT_FILE)).unwrap_or_default();
     Ok(config::fronts_in(&text).map(|fronts| [fronts.write, fronts.read]))
 }
 

@@ -3,6 +3,7 @@
 use connect::poll;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -37,9 +38,15 @@ pub(crate) fn server_user() -> Result<Option<OsUser>, LocalError> {
         .ok_or_else(|| LocalError::NoUser { tried: NAMES.join(", ") })
 }
 
-/// Gives `path` to `user`.
+/// Whether this is our user or the one that servers run as.
+pub(crate) fn is_ours(uid: u32) -> bool {
+    uid == rustix::process::geteuid().as_raw()
+        || server_user().ok().flatten().is_some_and(|user| user.uid == uid)
+}
+
+/// Gives `path` to `user`; of a link, the link itself.
 pub(crate) fn give(path: &Path, user: &OsUser) -> Result<(), LocalError> {
-    std::os::unix::fs::chown(path, Some(user.uid), Some(user.gid)).map_err(LocalError::io("chown", path))
+    std::os::unix::fs::lchown(path, Some(user.uid), Some(user.gid)).map_err(LocalError::io("chown", path))
 }
 
 /// Runs `work` with the rights on files of `user`, if servers run as another user than we: what that user put in the way of ours leads nowhere else.
@@ -145,7 +152,8 @@ pub(crate) fn spawn_postmaster(
         sys::die_with_parent(&mut command, Signal::QUIT);
     }
     let child = spawn_from_lasting_thread(command).map_err(|source| LocalError::Spawn { program, source })?;
-    Ok((child, Launch { data_dir: data_dir.to_owned(), log: log.to_owned(), log_begin_bytes }))
+    let (data_dir, log) = (data_dir.to_owned(), log.to_owned());
+    Ok((child, Launch { data_dir, log, log_begin_bytes, user: user.cloned() }))
 }
 
 /// Spawns from a thread that lives as long as the process: Linux sends the parent-death signal when the spawning *thread*
@@ -193,7 +201,7 @@ impl PidFile {
     /// Lines (`miscadmin.h`): pid, data directory, start time, port, socket directory, listen address, shared memory key,
     /// status. The pid is negative for a standalone backend.
     pub(crate) fn read(data_dir: &Path) -> Option<PidFile> {
-        PidFile::parse(&fs::read_to_string(data_dir.join("postmaster.pid")).ok()?)
+        PidFile::parse(&super::folder::text_of(&data_dir.join("postmaster.pid")).ok()?)
     }
 
     fn parse(text: &str) -> Option<PidFile> {
@@ -215,6 +223,8 @@ pub(crate) struct Launch {
     log: PathBuf,
     /// Length of the log before.
     log_begin_bytes: u64,
+    /// Who may read it.
+    user: Option<OsUser>,
 }
 
 impl Launch {
@@ -245,7 +255,7 @@ impl Launch {
 
     /// The last lines that it wrote.
     fn log_tail(&self) -> String {
-        log_tail_from(&self.log, self.log_begin_bytes)
+        with_files_of(self.user.as_ref(), || log_tail_from(&self.log, self.log_begin_bytes))
     }
 }
 
@@ -255,25 +265,97 @@ pub(crate) fn wait_ended(child: &mut Child, timeout: Duration) -> bool {
     poll::until(timeout, || (!matches!(child.try_wait(), Ok(None))).then_some(())).is_some()
 }
 
-/// The processes of a server whose data directory is `data_dir`: they are called `postgres` and work in that folder. That does not depend on the pid file, and
-/// a process that reuses a dead server's pid does not match.
+/// The processes of a server whose data directory is `data_dir`: they are called `postgres`, work in that folder and run as its owner. That does not depend on
+/// the pid file, and a process that reuses a dead server's pid does not match. A link to a folder has none: it could lead to the server of another user.
 #[cfg(target_os = "linux")]
 pub fn servers_in(data_dir: &Path) -> Vec<u32> {
-    let Ok(data_dir) = data_dir.canonicalize() else { return Vec::new() };
-    fs::read_dir("/proc")
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
-        .filter(|pid| {
-            let link = |name: &str| fs::read_link(format!("/proc/{pid}/{name}")).ok();
-            let program = |exe: PathBuf| {
-                // A binary that an update has replaced shows as `postgres (deleted)`.
-                exe.file_name().is_some_and(|name| name.to_string_lossy().starts_with("postgres"))
-            };
-            link("cwd").is_some_and(|cwd| cwd == data_dir) && link("exe").is_some_and(program)
-        })
-        .collect()
+    Workplace::of(data_dir).map_or_else(Vec::new, |place| place.pids(is_postgres))
+}
+
+/// Whether the program of a process is a PostgreSQL server.
+#[cfg(target_os = "linux")]
+fn is_postgres(pid: u32) -> bool {
+    let program = fs::read_link(format!("/proc/{pid}/exe"));
+    // A binary that an update has replaced shows as `postgres (deleted)`.
+    program
+        .is_ok_and(|exe| exe.file_name().is_some_and(|name| name.to_string_lossy().starts_with("postgres")))
+}
+
+/// A folder in which processes of its owner work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Workplace {
+    device: u64,
+    inode: u64,
+    owner: u32,
+}
+
+impl Workplace {
+    /// `None` if no folder is there, or a link to one.
+    pub(super) fn of(dir: &Path) -> Option<Workplace> {
+        let there = fs::symlink_metadata(dir).ok().filter(fs::Metadata::is_dir)?;
+        Some(Workplace { device: there.dev(), inode: there.ino(), owner: there.uid() })
+    }
+
+    /// The owner of the folder.
+    pub(super) fn owner(&self) -> u32 {
+        self.owner
+    }
+
+    /// The processes that work in it, as far as `is_wanted`.
+    pub(super) fn pids(&self, is_wanted: impl Fn(u32) -> bool) -> Vec<u32> {
+        fs::read_dir("/proc")
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
+            .filter(|pid| self.employs(*pid) && is_wanted(*pid))
+            .collect()
+    }
+
+    /// Whether this process works in it and runs as its owner.
+    fn employs(&self, pid: u32) -> bool {
+        let works_here = fs::metadata(format!("/proc/{pid}/cwd"))
+            .is_ok_and(|there| (there.dev(), there.ino()) == (self.device, self.inode));
+        works_here && users_of(pid).is_some_and(|users| users == [self.owner; 2])
+    }
+
+    /// Sends a signal to these of its processes, one after another.
+    pub(super) fn signal_all(&self, pids: &[u32], signal: Signal) -> io::Result<()> {
+        pids.iter().try_for_each(|pid| self.signal(*pid, signal))
+    }
+
+    /// Sends a signal to one of its processes. Between the look at a process and the signal its number could become that of another one, so the process is held
+    /// and looked at again, where the kernel can hold it.
+    pub(super) fn signal(&self, pid: u32, signal: Signal) -> io::Result<()> {
+        let Some(number) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Ok(()) };
+        #[cfg(target_os = "linux")]
+        match rustix::process::pidfd_open(number, rustix::process::PidfdFlags::empty()) {
+            Ok(held) if self.employs(pid) => {
+                return match rustix::process::pidfd_send_signal(held, signal) {
+                    Err(rustix::io::Errno::SRCH) | Ok(()) => Ok(()),
+                    Err(errno) => Err(errno.into()),
+                };
+            }
+            Ok(_) | Err(rustix::io::Errno::SRCH) => return Ok(()),
+            // Before Linux 5.3, or forbidden by a container.
+            Err(_) => {}
+        }
+        let _ = number;
+        if cfg!(not(target_os = "linux")) || self.employs(pid) { send_signal(pid, signal) } else { Ok(()) }
+    }
+}
+
+/// The real and the effective user of a process. The owner of its folder in `/proc` may be root although the process is not.
+fn users_of(pid: u32) -> Option<[u32; 2]> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let mut users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_ascii_whitespace();
+    Some([users.next()?.parse().ok()?, users.next()?.parse().ok()?])
+}
+
+/// Sends a signal to these servers of a data directory.
+pub(crate) fn signal_servers(data_dir: &Path, pids: &[u32], signal: Signal) -> Result<(), LocalError> {
+    let Some(place) = Workplace::of(data_dir) else { return Ok(()) };
+    place.signal_all(pids, signal).map_err(LocalError::io("signal the server in", data_dir))
 }
 
 /// Without `/proc`: the process of the pid file, if its command line reports that it is a server of this folder.
@@ -310,19 +392,19 @@ pub(crate) fn send_signal(pid: u32, signal: Signal) -> io::Result<()> {
     }
 }
 
-/// The last lines of a log, for a message.
-pub(crate) fn log_tail(log: &Path) -> String {
-    log_tail_from(log, 0)
+/// The last lines of a log, for a message; read with the rights of `user`, in whose folder it is.
+pub(crate) fn log_tail(log: &Path, user: Option<&OsUser>) -> String {
+    with_files_of(user, || log_tail_from(log, 0))
 }
 
 /// Of the lines after `begin_bytes` the last ones.
 fn log_tail_from(log: &Path, begin_bytes: u64) -> String {
     let read = || -> io::Result<String> {
-        let mut file = File::open(log)?;
+        let mut file = record::file::open(log)?;
         let length = file.metadata()?.len();
         file.seek(SeekFrom::Start(length.saturating_sub(LOG_TAIL_BYTES).max(begin_bytes)))?;
         let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes)?;
+        file.take(LOG_TAIL_BYTES).read_to_end(&mut bytes)?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     };
     let text = read().unwrap_or_default();

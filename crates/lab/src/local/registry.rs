@@ -60,7 +60,7 @@ impl Registry {
     pub fn clusters(&self) -> Vec<PathBuf> {
         let mut found = Vec::new();
         for entry in fs::read_dir(&self.0).into_iter().flatten().flatten() {
-            let Ok(text) = fs::read_to_string(entry.path()) else { continue };
+            let Ok(text) = super::folder::text_of(&entry.path()) else { continue };
             let dir = PathBuf::from(text);
             if super::folder::is_marked(&dir) {
                 found.push(dir);

@@ -3,15 +3,16 @@
 //! Each listens under a port of the cluster's own, next to the servers: `.s.PGSQL.PORT` in the folder of the sockets, or 127.0.0.1:PORT.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use connect::conninfo::{ConnSpec, HostSpec};
 use connect::poll;
 
+use super::folder::{make_dir_as, text_of, write_as};
 use super::job::Job;
-use super::process::log_tail;
+use super::process::{self, log_tail};
 use super::{LocalError, distance};
 use crate::relay::{Limits, Listen, NoTap, Relay, Upstream};
 
@@ -55,11 +56,10 @@ impl Relays {
         self.dir.join(FILE)
     }
 
-    /// Only as far as the file is ours: another user's could name any path as the socket of a relay.
+    /// Only as far as the file is ours or the server's user's.
     pub(super) fn exist(&self) -> bool {
-        let ours = rustix::process::geteuid().as_raw();
         let is_ours = |path: &Path, is_kind: fn(&fs::Metadata) -> bool| {
-            fs::symlink_metadata(path).is_ok_and(|there| is_kind(&there) && there.uid() == ours)
+            fs::symlink_metadata(path).is_ok_and(|there| is_kind(&there) && process::is_ours(there.uid()))
         };
         is_ours(&self.dir, fs::Metadata::is_dir) && is_ours(&self.file(), fs::Metadata::is_file)
     }
@@ -70,7 +70,10 @@ impl Relays {
 
     /// Writes what they do and starts them; returns when all of them listen.
     pub(super) fn make(&self, lines: &[Line], program: &Path) -> Result<(), LocalError> {
-        fs::create_dir_all(&self.dir).map_err(LocalError::io("create", &self.dir))?;
+        let user = process::server_user()?;
+        if !self.exist() {
+            make_dir_as(&self.dir, user.as_ref())?;
+        }
         let mut text = String::new();
         for line in lines {
             text.push_str(&format!(
@@ -83,16 +86,17 @@ impl Relays {
             ));
         }
         let file = self.file();
-        fs::write(&file, text).map_err(LocalError::io("write", &file))?;
+        write_as(&file, text.as_bytes(), user.as_ref())?;
         self.start(program)
     }
 
-    /// Starts them, unless they run.
+    /// Starts them, unless they run. They run as the server's user: that user may change their file, and gains no other rights by it.
     pub(super) fn start(&self, program: &Path) -> Result<(), LocalError> {
         let job = self.job(Some(program.to_owned()));
-        job.start(None)?;
+        let user = process::server_user()?;
+        job.start(user.as_ref())?;
         let file = self.file();
-        let text = fs::read_to_string(&file).map_err(LocalError::io("read", &file))?;
+        let text = text_of(&file).map_err(LocalError::io("read", &file))?;
         let lines = read(&text, &file)?;
         let all_listen = || lines.iter().all(|line| address(&line.listen).is_up());
         let ready = poll::until(READY_TIMEOUT, || match (all_listen(), job.is_up()) {
@@ -103,7 +107,7 @@ impl Relays {
         if ready == Some(true) {
             return Ok(());
         }
-        let output = log_tail(&job.log());
+        let output = log_tail(&job.log(), user.as_ref());
         let _ = self.kill();
         Err(LocalError::Program {
             program: "the program with the relays of --delay".to_owned(),
@@ -119,14 +123,19 @@ impl Relays {
     /// Ends them and removes their sockets.
     pub(super) fn kill(&self) -> Result<(), LocalError> {
         self.job(None).kill()?;
-        let file = self.file();
-        for line in
-            fs::read_to_string(&file).ok().and_then(|text| read(&text, &file).ok()).unwrap_or_default()
-        {
-            if line.listen.is_absolute() {
-                let _ = fs::remove_file(&line.listen);
-            }
+        if !self.exist() {
+            return Ok(());
         }
+        let (user, file) = (process::server_user()?, self.file());
+        let lines = text_of(&file).ok().and_then(|text| read(&text, &file).ok()).unwrap_or_default();
+        // The server's user may have changed the file.
+        process::with_files_of(user.as_ref(), || {
+            for line in lines {
+                if fs::symlink_metadata(&line.listen).is_ok_and(|there| there.file_type().is_socket()) {
+                    let _ = fs::remove_file(&line.listen);
+                }
+            }
+        });
         Ok(())
     }
 }
@@ -170,7 +179,7 @@ impl NodeWays {
     /// When the file of its relays cannot be read.
     pub fn of(dir: &Path) -> Result<NodeWays, LocalError> {
         let file = Relays::of(dir).file();
-        let text = match fs::read_to_string(&file) {
+        let text = match text_of(&file) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(NodeWays::default()),
             text => text.map_err(LocalError::io("read", &file))?,
         };
@@ -219,7 +228,7 @@ fn read(text: &str, file: &Path) -> Result<Vec<Line>, LocalError> {
 pub fn serve_relays(file: &Path, is_over: impl Fn() -> bool) -> Result<(), LocalError> {
     /// How often the end is looked for.
     const PAUSE: Duration = Duration::from_millis(200);
-    let text = fs::read_to_string(file).map_err(LocalError::io("read", file))?;
+    let text = text_of(file).map_err(LocalError::io("read", file))?;
     let mut relays = Vec::new();
     for line in read(&text, file)? {
         let listen = match address(&line.listen) {

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::distance::{self, Detour};
-use super::folder::{make_private_dir, remove_sockets, write_as};
-use super::process::{self, Lifetime, PidFile};
+use super::folder::{make_dir_as, remove_sockets, text_of, write_as};
+use super::process::{self, Lifetime, PidFile, Workplace};
 use super::relays::Line;
 use super::seed;
 use super::topology::{self, Link, Peer, SUPERUSER};
@@ -110,9 +110,8 @@ impl Server {
     }
 
     /// Makes its folder, unless it is that of the cluster.
-    pub(super) fn make_dir(&self) -> Result<(), LocalError> {
-        make_private_dir(&self.dir)?;
-        self.user().map_or(Ok(()), |user| process::give(&self.dir, user))
+    pub(super) fn make_dir(&self, cluster: &Path) -> Result<(), LocalError> {
+        if self.dir == cluster { Ok(()) } else { make_dir_as(&self.dir, self.user()) }
     }
 
     /// Makes an empty database cluster that requires no password on its socket, and one over TCP.
@@ -143,10 +142,10 @@ impl Server {
         let conf = self.data_dir().join("postgresql.conf");
         let original = self.data_dir().join("postgresql.conf.initdb");
         if !original.exists() {
-            process::with_files_of(self.user(), || fs::copy(&conf, &original))
-                .map_err(LocalError::io("copy", &conf))?;
+            let text = process::with_files_of(self.user(), || text_of(&conf));
+            write_as(&original, text.map_err(LocalError::io("read", &conf))?.as_bytes(), self.user())?;
         }
-        let mut text = process::with_files_of(self.user(), || fs::read_to_string(&original))
+        let mut text = process::with_files_of(self.user(), || text_of(&original))
             .map_err(LocalError::io("read", &original))?;
         let ours = [
             ("port", self.port.to_string()),
@@ -199,7 +198,8 @@ impl Server {
         if PidFile::read(&data_dir).is_some() {
             // No server runs in this folder, although some process has that pid now; PostgreSQL itself would refuse to start.
             let path = data_dir.join("postmaster.pid");
-            fs::remove_file(&path).map_err(LocalError::io("remove", &path))?;
+            process::with_files_of(self.user(), || fs::remove_file(&path))
+                .map_err(LocalError::io("remove", &path))?;
             remove_sockets(&self.socket_dir, &data_dir);
         }
         let start_s = self.start()?;
@@ -214,8 +214,7 @@ impl Server {
     /// Reloads the settings of a running server.
     pub(super) fn reload(&self) -> Result<(), LocalError> {
         match process::postmaster_in(&self.data_dir()) {
-            Some(pid) => process::send_signal(pid, rustix::process::Signal::HUP)
-                .map_err(LocalError::io("signal the server in", self.data_dir())),
+            Some(pid) => process::signal_servers(&self.data_dir(), &[pid], rustix::process::Signal::HUP),
             None => Ok(()),
         }
     }
@@ -236,9 +235,13 @@ pub(crate) fn stop_for_good(data_dir: &Path) -> Result<bool, LocalError> {
         // The children of a killed postmaster follow by themselves, unless they are stopped (SIGSTOP).
         let force = signal == rustix::process::Signal::KILL;
         let pids = if force { process::servers_in(data_dir) } else { vec![postmaster] };
-        for pid in pids {
-            process::send_signal(pid, signal).map_err(LocalError::io("signal the server in", data_dir))?;
+        let Some(place) = Workplace::of(data_dir) else { return Ok(true) };
+        if !process::is_ours(place.owner()) {
+            let problem = format!("it belongs to user {}", place.owner());
+            return Err(LocalError::OfOther { path: data_dir.to_owned(), problem });
         }
+        let send = |pid: u32| place.signal(pid, signal);
+        pids.into_iter().try_for_each(send).map_err(LocalError::io("signal the server in", data_dir))?;
         if poll::until(STOP_TIMEOUT, || process::servers_in(data_dir).is_empty().then_some(())).is_some() {
             return Ok(true);
         }

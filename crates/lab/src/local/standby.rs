@@ -9,7 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::LocalError;
-use super::folder::{make_private_dir, write_as};
+use super::folder::{make_dir_as, write_as};
 use super::process;
 use connect::ConnSpec;
 use connect::control::{self, Control};
@@ -58,11 +58,11 @@ pub(crate) fn copy(
     };
     client.query_one(start, &[]).map_err(sql("begin a backup"))?;
     for target in targets {
-        make_private_dir(target)?;
-        if let Some(user) = user {
-            process::give(target, user)?;
+        if !is_empty(target) {
+            make_dir_as(target, user)?;
         }
-        copy_folder(data_dir, target, user, true)?;
+        // With the rights of the user who owns both: what that user puts in their place leads to nothing that the user may not reach.
+        process::with_files_of(user, || copy_folder(data_dir, target, true))?;
     }
     let stop = if major >= 15 {
         "select labelfile from pg_catalog.pg_backup_stop(false)"
@@ -90,7 +90,13 @@ fn refuse_tablespaces(client: &mut Control) -> Result<(), LocalError> {
     }
 }
 
-fn copy_folder(from: &Path, to: &Path, user: Option<&OsUser>, is_root: bool) -> Result<(), LocalError> {
+/// Whether an empty folder is there, for example a file system of its own.
+fn is_empty(dir: &Path) -> bool {
+    fs::symlink_metadata(dir).is_ok_and(|there| there.is_dir())
+        && fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_none())
+}
+
+fn copy_folder(from: &Path, to: &Path, is_root: bool) -> Result<(), LocalError> {
     for entry in fs::read_dir(from).map_err(LocalError::io("read", from))? {
         let entry = entry.map_err(LocalError::io("read", from))?;
         let name = entry.file_name();
@@ -106,22 +112,22 @@ fn copy_folder(from: &Path, to: &Path, user: Option<&OsUser>, is_root: bool) -> 
             continue;
         }
         if kind.is_dir() {
-            make_private_dir(&target)?;
-            if let Some(user) = user {
-                process::give(&target, user)?;
-            }
+            make_dir_as(&target, None)?;
             if is_root && EMPTY_DIRS.contains(&&*text) {
                 continue;
             }
-            copy_folder(&source, &target, user, false)?;
+            copy_folder(&source, &target, false)?;
         } else if kind.is_file() {
-            let copied = unless_gone(fs::copy(&source, &target)).map_err(LocalError::io("copy", &source))?;
-            if let (Some(_), Some(user)) = (copied, user) {
-                process::give(&target, user)?;
-            }
+            unless_gone(copy_file(&source, &target)).map_err(LocalError::io("copy", &source))?;
         }
     }
     Ok(())
+}
+
+/// Copies a plain file to where there is nothing.
+fn copy_file(from: &Path, to: &Path) -> io::Result<u64> {
+    let mut source = record::file::open(from)?;
+    io::copy(&mut source, &mut record::file::create(to)?)
 }
 
 /// `None` if it does not exist any more.
@@ -144,10 +150,7 @@ mod tests {
         let primary = Throwaway::start(&installations()[0], &[]).unwrap();
         let user = process::server_user().unwrap();
         let elsewhere = primary.socket_dir().join("elsewhere");
-        make_private_dir(&elsewhere).unwrap();
-        if let Some(user) = &user {
-            process::give(&elsewhere, user).unwrap();
-        }
+        make_dir_as(&elsewhere, user.as_ref()).unwrap();
         primary.execute(&format!("create tablespace far location '{}'", elsewhere.display())).unwrap();
         let target = primary.socket_dir().join("copy");
         let error = copy(&primary.spec(), &primary.data_dir(), std::slice::from_ref(&target), user.as_ref())

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use super::{Options, Throwaway};
+use crate::local::process;
 use crate::local::topology::{self, Link, Peer, Planned, Topology, replicated};
 use crate::local::{Installation, LocalError, Replication, SyncStandbys, THROWAWAY_PRESET, standby};
 use connect::cluster_file::Role;
@@ -101,7 +102,8 @@ impl ThrowawayCluster {
         }
         let file = describe(installation, topology, &planned, &nodes);
         let cluster = ThrowawayCluster { nodes, file };
-        cluster.file.write(&cluster.cluster_toml())?;
+        let user = cluster.nodes.first().and_then(|node| node.user.clone());
+        process::with_files_of(user.as_ref(), || cluster.file.write(&cluster.cluster_toml()))?;
         Ok(cluster)
     }
 

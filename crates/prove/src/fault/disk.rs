@@ -40,14 +40,12 @@ impl Disk {
     /// # Errors
     /// When a step is refused; [`probe`] gives the reason as text.
     pub fn make(journal: &Arc<Journal>, bytes: u64) -> Result<Disk, FaultError> {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let mount = std::env::temp_dir().join(format!("{PREFIX}{}-{number}", std::process::id()));
-        let image = mount.with_extension("img");
+        let (mount, image) = unused_names();
         let id = journal.note(Undo::Unmount { mount: mount.clone(), image: image.clone() })?;
         let disk = Disk { mount, image, journal: Arc::clone(journal), id };
-        fs::create_dir(&disk.mount).map_err(FaultError::io("create", &disk.mount))?;
-        let file = File::create(&disk.image).map_err(FaultError::io("create", &disk.image))?;
+        record::file::create_folder(&disk.mount).map_err(FaultError::io("create", &disk.mount))?;
+        // A new file, private: others may have put a link into the folder for temporary files, and rows of the server will be in it.
+        let file = record::file::create(&disk.image).map_err(FaultError::io("create", &disk.image))?;
         file.set_len(bytes).map_err(FaultError::io("size", &disk.image))?;
         drop(file);
         run("mkfs.ext4", &["-q", "-F", "-E", "nodiscard", "-m", "0"], &[&disk.image])?;
@@ -115,7 +113,8 @@ impl Disk {
     pub fn fill(&self) -> Result<u64, FaultError> {
         let path = self.mount.join("pgfathom-ballast");
         let id = self.journal.note(Undo::Remove { path: path.clone() })?;
-        let file = File::create(&path).map_err(FaultError::io("create", &path))?;
+        // The folder belongs to the server's user, who may have put a link there.
+        let file = record::file::create(&path).map_err(FaultError::io("create", &path))?;
         let free = |path: &Path| {
             rustix::fs::statvfs(path).map(|stat| (stat.f_bavail.saturating_mul(stat.f_frsize), stat.f_frsize))
         };
@@ -135,6 +134,19 @@ impl Disk {
             }
         }
         Ok(id)
+    }
+}
+
+/// Names of a mount and its image that nothing has yet, in the folder for temporary files, where other users may have guessed the first ones.
+fn unused_names() -> (PathBuf, PathBuf) {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    loop {
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let mount = std::env::temp_dir().join(format!("{PREFIX}{}-{number}", std::process::id()));
+        let image = mount.with_extension("img");
+        if [&mount, &image].iter().all(|path| fs::symlink_metadata(path).is_err()) {
+            return (mount, image);
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 use connect::poll;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -13,8 +14,8 @@ use std::time::Duration;
 
 use connect::conninfo::{self, Sources};
 use connect::sql;
-use lab::local::{Instance, Launch, servers_in};
-use rustix::process::{Pid, Signal, kill_process};
+use lab::local::{Instance, Launch, servers_in, signal_servers_in};
+use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
 use super::{FaultError, mount};
@@ -165,12 +166,8 @@ fn client(connection: &str) -> Result<Client, FaultError> {
 }
 
 fn signal_servers(data_dir: &Path, signal: Signal) {
-    for pid in servers_in(data_dir) {
-        if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
-            // One that has just ended needs no signal.
-            let _ = kill_process(pid, signal);
-        }
-    }
+    // One that has just ended needs no signal.
+    let _ = signal_servers_in(data_dir, signal);
 }
 
 /// The servers of a throwaway cluster end with their process; those that cannot are killed.
@@ -214,7 +211,10 @@ impl Journal {
     /// When the folder takes no file.
     pub fn begin(dir: &Path) -> Result<Journal, FaultError> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
-        fs::create_dir_all(dir).map_err(FaultError::io("create", dir))?;
+        if let Some(parent) = dir.parent() {
+            fs::create_dir_all(parent).map_err(FaultError::io("create", parent))?;
+        }
+        record::file::own_folder(dir).map_err(FaultError::io("create", dir))?;
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let path = dir.join(format!("{PREFIX}{}-{number}", std::process::id()));
         let open = File::options().create(true).append(true).open(&path);
@@ -295,9 +295,30 @@ pub struct Healed {
     pub alive: u64,
 }
 
+/// Why a folder or a journal is not obeyed. Its steps start programs and remove files with our rights, so no one else may have written them.
+fn distrust(path: &Path) -> Option<String> {
+    /// Others may write; with root's rights, a group is others, too.
+    const OTHERS: u32 = 0o002;
+    const GROUP_AND_OTHERS: u32 = 0o022;
+    let there = fs::symlink_metadata(path).ok()?;
+    let us = rustix::process::geteuid();
+    let writers = if us.is_root() { GROUP_AND_OTHERS } else { OTHERS };
+    let why = match there.uid() == us.as_raw() {
+        _ if there.is_symlink() => "it is a symbolic link".to_owned(),
+        false => format!("it belongs to user {}", there.uid()),
+        true if there.mode() & writers != 0 => "other users may write into it".to_owned(),
+        true => return None,
+    };
+    Some(format!("{} is not obeyed: {why}", path.display()))
+}
+
 /// Undoes the faults of dead processes, by the journals in `dir`.
 pub fn heal(dir: &Path) -> Healed {
     let mut healed = Healed::default();
+    if let Some(why) = distrust(dir) {
+        healed.failed.push(why);
+        return healed;
+    }
     let mut files: Vec<PathBuf> = fs::read_dir(dir)
         .into_iter()
         .flatten()
@@ -307,7 +328,11 @@ pub fn heal(dir: &Path) -> Healed {
         .collect();
     files.sort();
     for path in files {
-        let Ok(file) = File::open(&path) else { continue };
+        if let Some(why) = distrust(&path) {
+            healed.failed.push(why);
+            continue;
+        }
+        let Ok(file) = record::file::open(&path) else { continue };
         if file.try_lock().is_err() {
             healed.alive += 1;
             continue;
@@ -401,6 +426,47 @@ mod tests {
         assert_eq!(heal(&dir), Healed { alive: 1, ..Healed::default() });
         drop(journal);
         assert_eq!(heal(&dir), Healed::default());
+        fs::remove_dir_all(&dir).unwrap();
+    }
+
+    /// A journal starts programs and removes files with our rights.
+    #[test]
+    fn a_journal_that_others_could_have_written_is_not_obeyed() {
+        let dir = folder("others");
+        let precious = dir.join("precious");
+        fs::write(&precious, "").unwrap();
+        let steps = format!("{{\"id\":0,\"undo\":{{\"remove\":{{\"path\":\"{}\"}}}}}}\n", precious.display());
+        let dead = dir.join(format!("{PREFIX}dead"));
+        let refused = |problem: &str| {
+            let healed = heal(&dir);
+            assert!(healed.undone.is_empty() && healed.failed.len() == 1, "{healed:?}");
+            assert!(healed.failed[0].contains(problem), "{healed:?}");
+            assert!(precious.exists() && dead.symlink_metadata().is_ok());
+        };
+        let open_to = |path: &Path, mode: u32| {
+            fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+        };
+        let elsewhere = dir.join("elsewhere");
+        fs::write(&elsewhere, &steps).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, &dead).unwrap();
+        refused("it is a symbolic link");
+        fs::remove_file(&dead).unwrap();
+        fs::write(&dead, &steps).unwrap();
+        open_to(&dead, 0o646);
+        refused("other users may write into it");
+        open_to(&dead, 0o600);
+        open_to(&dir, 0o777);
+        refused("other users may write into it");
+        open_to(&dir, 0o700);
+        if rustix::process::geteuid().is_root() {
+            for path in [&dead, &dir] {
+                std::os::unix::fs::chown(path, Some(12_345), None).unwrap();
+                refused("it belongs to user 12345");
+                std::os::unix::fs::chown(path, Some(0), None).unwrap();
+            }
+        }
+        assert_eq!(heal(&dir).undone.len(), 1);
+        assert!(!precious.exists());
         fs::remove_dir_all(&dir).unwrap();
     }
 

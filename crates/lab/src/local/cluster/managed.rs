@@ -10,7 +10,7 @@ use connect::os_user::OsUser;
 use super::super::patroni::{self, Managed, MorePorts, Order, Spot};
 use super::super::server::Server;
 use super::super::topology::{self, SUPERUSER};
-use super::super::{LocalError, folder};
+use super::super::{LocalError, folder, process};
 use super::{Front, LocalCluster, Ports, UpOptions, describe};
 
 /// The steps after the marker.
@@ -49,7 +49,7 @@ pub(super) fn make(
     };
     let times_s = patroni::make(dir, &order)?;
     let file = describe(servers, options);
-    file.write(&dir.join(CLUSTER_FILE_NAME))?;
+    process::with_files_of(first.user(), || file.write(&dir.join(CLUSTER_FILE_NAME)))?;
     let fronts = described(&first.socket_dir, fronts);
     Ok(LocalCluster { fronts, ..LocalCluster::of(dir, file, times_s)? })
 }
@@ -62,7 +62,7 @@ pub(super) fn start_again(
     user: Option<&OsUser>,
 ) -> Result<LocalCluster, LocalError> {
     let begin = Instant::now();
-    folder::make_socket_dir(socket_dir, user)?;
+    folder::make_socket_dir_again(socket_dir, dir, user)?;
     let spec = file.entry(&Sources::of_process())?.spec;
     let Some(fronts) = patroni::start_again(dir, &folder::marked_node_dirs(dir), &spec, user)? else {
         return Err(LocalError::AlreadyUp { dir: dir.to_owned(), connection: spec.describe() });
