@@ -17,7 +17,6 @@ pub use lines::Lines;
 pub use table_queue::TableQueue;
 pub use waiter::Waiter;
 
-use crate::series::Series;
 use crate::stacks::Stacks;
 use crate::waits::Waits;
 use record::event::{Event, QUERY};
