@@ -14,7 +14,7 @@ use lab::local::{
 use testing::wait_for;
 
 /// A user that no one has.
-const STRANGER: u32 = 12_345;
+const OTHER_USER: u32 = 12_345;
 
 struct Place(PathBuf);
 
@@ -87,7 +87,7 @@ fn up_takes_no_folder_that_others_can_change() {
     ];
     if is_root() {
         let foreign = place.folder("foreign", 0o755);
-        chown(&foreign, Some(STRANGER), None).unwrap();
+        chown(&foreign, Some(OTHER_USER), None).unwrap();
         cases.push((foreign, "it belongs to user 12345"));
         cases.push((place.folder("shared", 0o777).join("c"), "every user may rename what is in"));
     }
@@ -186,13 +186,13 @@ fn down_ends_no_process_of_another_user() {
         fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).unwrap();
         fs::create_dir(dir.join("data")).unwrap();
         let mut command = Command::new(&program);
-        command.args(["-c", "while :; do sleep 0.05; done"]).current_dir(dir.join("data")).uid(STRANGER);
-        let mut stranger = testing::Running::new(command.stdin(Stdio::null()).spawn().unwrap());
-        let cwd = format!("/proc/{}/cwd", stranger.id());
+        command.args(["-c", "while :; do sleep 0.05; done"]).current_dir(dir.join("data")).uid(OTHER_USER);
+        let mut theirs = testing::Running::new(command.stdin(Stdio::null()).spawn().unwrap());
+        let cwd = format!("/proc/{}/cwd", theirs.id());
         wait_for("the process", || fs::read_link(&cwd).is_ok_and(|cwd| cwd.ends_with("data")));
         assert!(servers_in(&dir.join("data")).is_empty());
         assert_eq!(down(&dir, &place.registry()).unwrap().stopped, 0);
-        assert!(stranger.try_wait().unwrap().is_none(), "it lives");
+        assert!(theirs.try_wait().unwrap().is_none(), "it lives");
     }
     assert!(server.try_wait().unwrap().is_none(), "it lives");
 }
@@ -218,7 +218,7 @@ fn down_waits_for_no_pipe_and_removes_no_file_of_others() {
     if is_root() {
         let theirs = sockets.join(".s.PGSQL.5.lock");
         fs::write(&theirs, &lock).unwrap();
-        chown(&theirs, Some(STRANGER), None).unwrap();
+        chown(&theirs, Some(OTHER_USER), None).unwrap();
     }
     down(&dir, &place.registry()).unwrap();
     assert!(!dir.exists());
@@ -257,7 +257,7 @@ fn programs_below_a_folder_of_others_are_not_run() {
     // A script that was just written may be busy: a thread beside this one may have forked while it was open.
     let refusal = Installation::recorded(&bin).err().filter(|why| why.contains("could be changed"));
     assert_eq!(refusal, None);
-    chown(place.0.join("theirs"), Some(STRANGER), None).unwrap();
+    chown(place.0.join("theirs"), Some(OTHER_USER), None).unwrap();
     let why = Installation::recorded(&bin).unwrap_err();
     assert!(why.contains("could be changed by others than root"), "{why}");
 }
