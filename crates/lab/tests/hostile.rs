@@ -160,7 +160,7 @@ fn down_removes_the_folder_that_it_began_with() {
         fs::write(folder.join("precious"), "").unwrap();
     }
     let (old, program) = (place.0.join("old"), shell_called_postgres(&place));
-    let swap = format!("cd /; mv {0} {1}; ln -s {2} {0}", dir.display(), old.display(), victim.display());
+    let swap = format!("mv {0} {1}; ln -s {2} {0}", dir.display(), old.display(), victim.display());
     let _server = server_in(&dir.join("data"), &program, &swap);
     // The link in its place is no folder that could be removed.
     let _ = down(&dir, &place.registry());
