@@ -3,12 +3,78 @@
 
 use crate::advice::{fired, of};
 use crate::fire::form::select;
+use crate::fire::plan::{node, statement};
 use crate::scene::Scene;
-use record::finding::Severity;
+use record::finding::{Finding, Severity};
 use serde_json::{Value, json};
 
 fn n1() -> Value {
     json!({"node": "n1"})
+}
+
+fn severity(scene: &Scene, rule: &str) -> Option<Severity> {
+    let found = scene.explain().findings;
+    found.iter().filter(|finding| finding.rule == rule).map(|finding: &Finding| finding.severity).max()
+}
+
+/// A node with so much session time in a second, of which a statement has this share: it reads an index, for so many rows.
+fn one_statement(text: &str, active_ms: f64, share: f64, rows: u64) -> Scene {
+    let mut scene = Scene::healthy();
+    scene.drop_source("statement");
+    for (kind, event) in [("CPU", "CPU"), ("IO", "DataFileRead")] {
+        scene.set("wait", crate::scene::wait("n1", kind, event), json!({"sessions": 0}));
+    }
+    let keys = json!({"node": "n1", "backend": "client backend", "state": "active", "wait_type": "CPU", "wait_event": "CPU", "query_id": "9"});
+    scene.set("wait", keys, json!({"sessions": (active_ms / 1e3).round().max(1.0) as u64}));
+    scene.set("server", n1(), json!({"active_ms": active_ms, "sessions_active": 1}));
+    let backends = json!({"host": "h1", "node": "n1", "who": "backends"});
+    scene.set("schedule", backends, json!({"run_us": active_ms * 950.0, "wait_us": 0}));
+    let total_ms = active_ms * share * 10.0;
+    let figures =
+        json!({"calls": 20, "total_ms": total_ms, "rows": rows, "shared_hit": 900_000, "shared_read": 0});
+    statement(&mut scene, text, figures, json!({"cost_total": 90_000.0}));
+    let fields = json!({"relation": "public.orders", "index": "orders_at", "rows_planned": 40_000.0, "table_rows": 1_000_000.0,
+        "cost_total": 89_000.0, "condition": "(orders.customer = $1)"});
+    node(&mut scene, 1, 0, "Index Scan", fields);
+    scene
+}
+
+const SEARCH: &str = "select note from orders where customer = $1 and state <> $2";
+
+#[test]
+fn an_uncertain_claim_about_nearly_all_of_the_time_is_medium() {
+    let found = one_statement(SEARCH, 2_000.0, 0.96, 60).explain();
+    let finding = of(&found, "PLAN-45");
+    assert_eq!(finding.severity, Severity::Medium, "{finding:?} {:?}", found.node_time[0]);
+}
+
+/// A table that autovacuum must not touch, in which nearly all of the little session time goes.
+fn off(active_ms: f64) -> Scene {
+    let mut scene = Scene::healthy();
+    for (kind, event) in [("CPU", "CPU"), ("IO", "DataFileRead")] {
+        scene.set("wait", crate::scene::wait("n1", kind, event), json!({"sessions": 0}));
+    }
+    let backends = json!({"host": "h1", "node": "n1", "who": "backends"});
+    scene.set("schedule", backends, json!({"run_us": active_ms * 900.0, "wait_us": 0}));
+    scene.set("server", n1(), json!({"active_ms": active_ms}));
+    for (table, blocks, dead) in
+        [("public.outbox", 9_000_000_000u64, 700_000u64), ("public.orders", 1_000, 0)]
+    {
+        let keys = json!({"node": "n1", "database": "db", "relation": table});
+        scene.set(
+            "table",
+            keys,
+            json!({"autovacuum": dead == 0, "autovacuum_options": if dead > 0 { "autovacuum_enabled=off" } else { "" }, "dead_rows": dead,
+                "live_rows": 1_200, "rows_updated": 60_000, "blocks_hit": blocks, "blocks_read": 0}),
+        );
+    }
+    scene
+}
+
+#[test]
+fn waste_of_most_of_little_time_is_medium_and_a_wait_of_little_time_is_low() {
+    assert!(severity(&off(6_000.0), "VAC-08") >= Some(Severity::Medium));
+    assert_eq!(severity(&off(200.0), "VAC-08"), Some(Severity::Medium));
 }
 
 #[test]
