@@ -237,7 +237,7 @@ fn a_subscription_without_its_slot_does_not_go_on_by_itself() {
     native.event(30, event::SERVER_LOG, message, json!({"node": "n2", "severity": "ERROR"}));
     let found = native.explain();
     let finding = of(&found, "REP-07");
-    assert!(finding.claim.contains("down for good"), "{}", finding.claim);
+    assert!(finding.claim.contains("stopped for good"), "{}", finding.claim);
     assert!(finding.remedy.text.contains("copy_data"), "{finding:#?}");
 }
 

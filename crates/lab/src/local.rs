@@ -19,6 +19,7 @@ mod relays;
 pub(crate) mod seed;
 mod server;
 pub(crate) mod standby;
+mod text;
 pub(crate) mod topology;
 
 pub use cluster::{
@@ -28,7 +29,8 @@ pub use distance::Distances;
 pub use error::LocalError;
 pub use found::{Backend, Launch};
 pub use installation::{Extension, Installation, Search, Version, find_installations, installations};
-pub use instance::{Instance, Supervision, THROWAWAY_PRESET, resume_in, signal_servers_in, start_store_of};
+pub(crate) use instance::THROWAWAY_PRESET;
+pub use instance::{Instance, Supervision, resume_in, signal_servers_in, start_store_of};
 pub use patroni::{Managed, SynchronousMode, TTL_S_DEFAULT};
 pub use preset::Preset;
 pub use process::{StopMode, servers_in};

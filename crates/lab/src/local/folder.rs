@@ -17,6 +17,8 @@ use rustix::io::Errno;
 
 use super::LocalError;
 use super::process;
+use super::text::TEXT_BYTES_MAX;
+pub(crate) use super::text::text_of;
 use connect::os_user::OsUser;
 
 /// A child that another thread has just forked holds a released lock for a moment longer.
@@ -29,18 +31,10 @@ const MARKER_FIRST_LINE: &str = "pgfathom cluster 1";
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 /// Names of socket folders that `up` makes under `/tmp`.
 const SHORT_SOCKET_PREFIX: &str = "pgfathom-s-";
-/// The longest marker, pid file, lock file or file of relays. Others may write into the folders where they are, so no more is read.
-const TEXT_BYTES_MAX: u64 = 256 << 10;
 /// Others may write.
 const WRITABLE_BY_OTHERS: u32 = 0o002;
 /// Only the owner of an entry may remove or rename it.
 const STICKY: u32 = 0o1000;
-
-/// The text of a small plain file. Links, pipes and devices are not opened, because others may have put them there.
-pub(crate) fn text_of(path: &Path) -> io::Result<String> {
-    let bytes = record::file::read(path, TEXT_BYTES_MAX)?;
-    String::from_utf8(bytes).map_err(io::Error::other)
-}
 
 /// Whether the folder carries our marker.
 pub(super) fn is_marked(dir: &Path) -> bool {

@@ -24,7 +24,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(120);
 /// The time limit for the end of processes.
 const END_TIMEOUT: Duration = Duration::from_secs(60);
 /// The preset name that identifies the file of a throwaway cluster.
-pub const THROWAWAY_PRESET: &str = "throwaway";
+pub(crate) const THROWAWAY_PRESET: &str = "throwaway";
 
 /// A server on this host, running or not.
 #[derive(Clone, Debug)]

@@ -201,7 +201,7 @@ impl PidFile {
     /// Lines (`miscadmin.h`): pid, data directory, start time, port, socket directory, listen address, shared memory key,
     /// status. The pid is negative for a standalone backend.
     pub(crate) fn read(data_dir: &Path) -> Option<PidFile> {
-        PidFile::parse(&super::folder::text_of(&data_dir.join("postmaster.pid")).ok()?)
+        PidFile::parse(&super::text::text_of(&data_dir.join("postmaster.pid")).ok()?)
     }
 
     fn parse(text: &str) -> Option<PidFile> {
