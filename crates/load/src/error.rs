@@ -450,7 +450,9 @@ impl LoadError {
         match self {
             LoadError::Connect(error) => error.is_transient(),
             LoadError::Lost { .. } => true,
-            LoadError::Node { source, .. } => source.is_connection_lost(),
+            LoadError::Node { source, .. } | LoadError::LedgerAway { source, .. } => {
+                source.is_connection_lost()
+            }
             LoadError::Stream { source, .. } => source.sqlstate.ends_session() || source.is_fatal(),
             // FATAL ends a session whatever its code: a limit of time for the session or the transaction has codes of its own.
             LoadError::Sql { source, .. } => match connect::control::server_error(source) {
@@ -506,7 +508,7 @@ impl LoadError {
             LoadError::Sql { source, .. } => sqlstate_of(source),
             LoadError::Stream { source, .. } => Some(source.sqlstate),
             LoadError::DiskFull { .. } => Some(SqlState::DISK_FULL),
-            LoadError::Node { source, .. } => source.sqlstate(),
+            LoadError::Node { source, .. } | LoadError::LedgerAway { source, .. } => source.sqlstate(),
             _ => None,
         }
     }

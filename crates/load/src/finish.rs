@@ -83,7 +83,7 @@ pub(crate) fn run(
     Ok(true)
 }
 
-/// Statistics on the nodes to which the engine has brought the rows: it brings no statistics. A node that is away or behind gathers them by itself some time.
+/// Statistics on the nodes to which the engine has brought the rows: it brings no statistics. A node that is away or behind gathers them later, by autovacuum.
 fn statistics_of_copies(fill: &Fill<'_>, reporter: &mut Reporter<'_>, counters: &Counters) {
     let schema = &fill.model().schema_name;
     let names: Vec<String> =
@@ -105,7 +105,7 @@ fn statistics_of_copies(fill: &Fill<'_>, reporter: &mut Reporter<'_>, counters: 
             reporter.observer.event(&LoadEvent {
                 kind: record::event::NOTE,
                 message: format!(
-                    "{node} has no statistics of the new tables yet ({}): run there when it answers: analyze {}",
+                    "{node} has no statistics of the new tables yet ({}); when it answers, run there: analyze {}",
                     error.reason(),
                     names.join(", ")
                 ),

@@ -71,16 +71,17 @@ impl Registry {
     /// When a node cannot be reached or its ledger cannot be read.
     pub fn open(cluster: &Cluster, name: &str) -> Result<Option<Registry>, LoadError> {
         let mut places = Vec::new();
-        for node in cluster.ledger_nodes() {
+        let nodes = cluster.ledger_nodes();
+        let several = nodes.len() > 1;
+        for node in nodes {
             let found = &cluster.nodes[node].spec;
-            let mut control =
-                crate::connections::shared(found).map_err(|error| match cluster.is_clustered() {
-                    true => LoadError::LedgerAway {
-                        node: cluster.nodes[node].name.clone(),
-                        source: Box::new(error),
-                    },
-                    false => error,
-                })?;
+            let mut control = crate::connections::shared(found).map_err(|error| {
+                if several && error.is_connection_lost() {
+                    let node = cluster.nodes[node].name.clone();
+                    return LoadError::LedgerAway { node, source: Box::new(error) };
+                }
+                error
+            })?;
             let spec = crate::connections::of_node(cluster, found, &mut control)?;
             if spec != *found {
                 control = crate::connections::shared(&spec)?;

@@ -162,7 +162,7 @@ impl Recorded {
         let mut registry = match Registry::open(cluster, name) {
             Ok(Some(registry)) => registry,
             // A node that cannot be reached is reported by the verification itself.
-            Ok(None) | Err(LoadError::Connect(_)) => return Ok(None),
+            Ok(None) | Err(LoadError::Connect(_) | LoadError::LedgerAway { .. }) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
         let dataset = registry.dataset().clone();

@@ -181,8 +181,7 @@ fn check_listed(
 }
 
 /// Refuses relations of a schema that this session should not use, by which role they may be made: they or what is attached to them belong to a role that it
-/// does not trust,
-/// or such a role may attach something.
+/// does not trust, or such a role may attach something.
 ///
 /// # Errors
 /// As above; also when the query fails.

@@ -126,6 +126,21 @@ fn a_node_that_was_down_when_a_run_ended_is_not_in_doubt() {
 }
 
 #[test]
+fn a_node_that_is_away_is_named_and_other_trouble_keeps_its_own_hint() {
+    let mut servers = servers();
+    let mut cluster = cluster(&servers, 0);
+    servers[1].stop(lab::throwaway::StopMode::Immediate).unwrap();
+    let error = Registry::open(&cluster, NAME).unwrap_err();
+    assert!(matches!(&error, LoadError::LedgerAway { node, .. } if node == "n2"), "{error:?}");
+    assert!(error.is_connection_lost());
+    assert!(error.hint().is_some_and(|hint| hint.contains("start the server of n2")), "{:?}", error.hint());
+    cluster.nodes[0].spec.user = "no_such_role".to_owned();
+    let error = Registry::open(&cluster, NAME).unwrap_err();
+    assert!(matches!(error, LoadError::Connect(_)), "{error:?}");
+    assert!(error.hint().is_none_or(|hint| !hint.contains("start the server")), "{:?}", error.hint());
+}
+
+#[test]
 fn a_table_that_another_session_locks_is_not_waited_for_forever() {
     let servers = servers();
     let mut registry = Registry::open(&cluster(&servers, 0), NAME).unwrap().unwrap();
