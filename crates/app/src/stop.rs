@@ -5,8 +5,7 @@
 //! |---|---|---|
 //! | 0 | running | the first request, to 1; where nothing is in flight ([`Stop::nothing_in_flight`]), to the end: clean-ups, then [`Reply::Leave`] |
 //! | 1 | draining: verbs finish what is in flight, write what they have and end as interrupted | the second request, to 2 |
-//! | 2 | stopping: verbs give up what is in flight; for those that are not out after [`GRACE`] the requester runs the registered clean-ups and gets
-//! [`Reply::Leave`] | - |
+//! | 2 | stopping: verbs give up what is in flight; for those still in it after [`GRACE`] the requester cleans up and gets [`Reply::Leave`] | - |
 
 use run::control::StopFlag;
 use std::sync::atomic::{AtomicBool, Ordering};

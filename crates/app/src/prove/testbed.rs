@@ -340,10 +340,11 @@ fn node_of(node: &engines::ClusterNode, file: &ClusterFile, allowed: bool) -> Re
     });
     let instance = made_here.map(|node| Instance::of_node(file, node)).transpose()?.flatten();
     let Some(instance) = instance else { return Ok(of_others(node, written, allowed)) };
-    // A server that does not answer has no session; its processes are found by its data directory, which is ours.
     let checked = match backend_of(&node.spec) {
         Ok((_session, backend)) => instance.check_is_of(backend),
-        Err(_) => Ok(()),
+        // A server that is down has no session. What is started is in its data directory, which is ours.
+        Err(_) if !instance.is_up() => Ok(()),
+        Err(why) => Err(why),
     };
     Ok(match checked {
         Ok(()) => Node::hurtable(name, role, spec, instance),

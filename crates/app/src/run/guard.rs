@@ -1,8 +1,8 @@
 //! Whose tables the built-in workloads drive.
 //!
 //! A trigger, a rule or a default of another role runs with the rights of the session that writes the row, and an operator in a schema in front of
-//! `pg_catalog` with those of
-//! any that names it. `load` and `verify` refuse such tables, and so does a run of what is built in. A script of the user is the user's own.
+//! `pg_catalog` with those of any that names it. `load` and `verify` refuse such tables, and so does a run of what is built in. A script of the user is the
+//! user's own.
 
 use super::Plan;
 use super::mix::{PGBENCH_TABLES, is_builtin};

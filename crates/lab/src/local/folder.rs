@@ -106,7 +106,7 @@ pub(super) fn take(dir: &Path, user: Option<&OsUser>) -> Result<bool, LocalError
     if fs::symlink_metadata(dir).is_ok_and(|there| there.is_symlink()) {
         return Err(other("it is a symbolic link".to_owned()));
     }
-    let open = held(dir)?.ok_or_else(|| other("it was removed meanwhile".to_owned()))?;
+    let open = held(dir)?.ok_or_else(|| other("it was removed while it was looked at".to_owned()))?;
     let there = open.open.metadata().map_err(LocalError::io("look at", dir))?;
     if !process::is_ours(there.uid()) {
         return Err(other(format!("it belongs to user {}", there.uid())));
@@ -124,7 +124,7 @@ pub(super) fn take(dir: &Path, user: Option<&OsUser>) -> Result<bool, LocalError
     Ok(existed)
 }
 
-/// As root: in a folder where every user may rename entries of others, no path leads to the same place twice.
+/// As root: in a folder where every user may rename entries of others, a path may lead to another place a moment later.
 fn check_above(dir: &Path) -> Result<(), LocalError> {
     let Some(above) = dir.ancestors().skip(1).find_map(|folder| folder.canonicalize().ok()) else {
         return Ok(());
@@ -215,6 +215,12 @@ pub(super) fn remove_outside_socket_dir(socket_dir: &Path, data_dirs: &[PathBuf]
 /// to the server's user is read and removed.
 pub(super) fn remove_sockets(socket_dir: &Path, data_dir: &Path) {
     let Ok(owner) = fs::symlink_metadata(data_dir).map(|there| there.uid()) else { return };
+    // With the rights of that user: the folder, too, could be replaced between a look and a removal.
+    let user = rustix::process::geteuid().is_root().then(|| OsUser::by_uid(owner)).flatten();
+    process::with_files_of(user.as_ref(), || remove_sockets_of(owner, socket_dir, data_dir));
+}
+
+fn remove_sockets_of(owner: u32, socket_dir: &Path, data_dir: &Path) {
     for entry in fs::read_dir(socket_dir).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let port = name.strip_prefix(".s.PGSQL.").and_then(|rest| rest.strip_suffix(".lock"));
@@ -331,8 +337,10 @@ pub(super) fn make_socket_dir(dir: &Path, cluster: &Path, user: Option<&OsUser>)
         return make_dir_as(dir, user);
     }
     if is_short_socket_dir(dir) {
-        // In a folder where every user may write, only a new folder of ours is safe.
-        let _ = fs::remove_dir(dir);
+        // In a folder where every user may write, only a new folder of ours is safe, or one that no one else can enter.
+        if fs::remove_dir(dir).is_err() && is_closed(dir, user) {
+            return Ok(());
+        }
     } else if dir.is_dir() {
         return Ok(());
     }
@@ -340,8 +348,18 @@ pub(super) fn make_socket_dir(dir: &Path, cluster: &Path, user: Option<&OsUser>)
         fs::create_dir_all(parent).map_err(LocalError::io("create", parent))?;
     }
     fs::DirBuilder::new().mode(0o700).create(dir).map_err(LocalError::io("create", dir))?;
-    let gone = || LocalError::Unsafe { path: dir.to_owned(), problem: "it was removed meanwhile".to_owned() };
+    let gone = || LocalError::Unsafe {
+        path: dir.to_owned(),
+        problem: "it was removed while it was looked at".to_owned(),
+    };
     held(dir)?.ok_or_else(gone)?.give(user)
+}
+
+/// Whether this is a folder of the server's user that no one else can enter: of another server of the cluster, or of one that was killed.
+fn is_closed(dir: &Path, user: Option<&OsUser>) -> bool {
+    let owner = user.map_or_else(|| rustix::process::geteuid().as_raw(), |user| user.uid);
+    fs::symlink_metadata(dir)
+        .is_ok_and(|there| there.is_dir() && there.uid() == owner && there.mode() & 0o077 == 0)
 }
 
 /// The same for a cluster that is started again. Its marker names the folder, and the marker is a file of the server's user: that user's rights are enough for

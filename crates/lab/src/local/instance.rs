@@ -57,7 +57,7 @@ pub enum Supervision {
 /// # Errors
 /// When that is not permitted.
 pub fn resume_in(data_dir: &Path) -> Result<(), LocalError> {
-    process::signal_servers(data_dir, &process::servers_in(data_dir), Signal::CONT)?;
+    signal_servers_in(data_dir, Signal::CONT)?;
     match Manager::of(data_dir).as_ref().and_then(Manager::member) {
         Some(member) => member.signal(Signal::CONT),
         None => Ok(()),
@@ -101,11 +101,12 @@ fn owner(data_dir: &Path) -> Result<Option<OsUser>, LocalError> {
 /// The number of the user that a data directory belongs to.
 fn owner_number(data_dir: &Path) -> Result<u32, LocalError> {
     let there = fs::symlink_metadata(data_dir).map_err(LocalError::io("look at", data_dir))?;
-    let problem = || "it is no folder".to_owned();
-    match there.is_dir() {
-        true => Ok(there.uid()),
-        false => Err(LocalError::OfOther { path: data_dir.to_owned(), problem: problem() }),
-    }
+    let problem = match (there.is_dir(), there.is_symlink()) {
+        (true, _) => return Ok(there.uid()),
+        (_, true) => "it is a symbolic link; name the folder that it leads to",
+        _ => "it is no folder",
+    };
+    Err(LocalError::OfOther { path: data_dir.to_owned(), problem: problem.to_owned() })
 }
 
 impl Instance {
@@ -233,10 +234,12 @@ impl Instance {
 
     /// Its processes at this moment.
     pub fn pids(&self) -> Vec<u32> {
-        match Workplace::of(&self.data_dir) {
-            Some(place) if place.owner() == self.runs_as => process::servers_in(&self.data_dir),
-            _ => Vec::new(),
-        }
+        self.place().map_or_else(Vec::new, |_| process::servers_in(&self.data_dir))
+    }
+
+    /// Its data directory, if no one has put a folder of another user there.
+    fn place(&self) -> Option<Workplace> {
+        Workplace::of(&self.data_dir).filter(|place| place.owner() == self.runs_as)
     }
 
     /// Whether any of its processes exists.
@@ -251,12 +254,8 @@ impl Instance {
     }
 
     fn signal(&self, pids: &[u32], signal: Signal) -> Result<(), LocalError> {
-        match Workplace::of(&self.data_dir) {
-            Some(place) if place.owner() == self.runs_as => {
-                place.signal_all(pids, signal).map_err(LocalError::io("signal the server in", &self.data_dir))
-            }
-            _ => Ok(()),
-        }
+        let sent = self.place().map_or(Ok(()), |place| place.signal_all(pids, signal));
+        sent.map_err(LocalError::io("signal the server in", &self.data_dir))
     }
 
     /// Sends a signal to all of its processes, the postmaster first.

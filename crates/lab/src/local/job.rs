@@ -121,7 +121,7 @@ impl Job {
                 problem: format!("not installed on this host: {}", self.name),
                 hint: "apt-get install patroni etcd-server haproxy".to_owned(),
             })?;
-        // This program may be in a folder that the user cannot enter, so it is opened with our rights. Links of this kind are resolved as late as the start.
+        // This program may be in a folder that the user cannot enter, so it is opened with our rights. Such a link is followed only when the program starts.
         let open = self.program.as_ref().filter(|_| user.is_some() && cfg!(target_os = "linux"));
         let open =
             open.map(|program| rustix::fs::open(program, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()));

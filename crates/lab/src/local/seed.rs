@@ -31,8 +31,7 @@ const CONTROL_BYTES_MAX: usize = 512;
 /// Runs `command`, which is an initdb into `data_dir`, or copies its earlier result.
 ///
 /// Files are copied and written as `user`, whom the folders belong to: what that user puts in their place while that goes on, a link for example, leads to
-/// nothing that
-/// the user may not reach.
+/// nothing that the user may not reach.
 pub(crate) fn initdb(command: Command, data_dir: &Path, user: Option<&OsUser>) -> Result<(), LocalError> {
     match std::env::var_os(SEEDS) {
         Some(seeds) => initdb_by_seed(&PathBuf::from(seeds), command, data_dir, user),
