@@ -68,8 +68,7 @@ impl Client {
     }
 
     /// Opens a session without TLS and without any limit: for servers of one's own, in tests. It stands for another program: its texts are not kept. The words
-    /// are libpq's; the host is a folder of sockets or an
-    /// address.
+    /// are libpq's; the host is a folder of sockets or an address.
     pub fn connect(words: &str) -> Result<Client, Error> {
         let mut config: Config = words.parse()?;
         config.ssl_mode(SslMode::Disable);

@@ -1,8 +1,7 @@
 //! Rows whose texts can always be read.
 //!
 //! A database with the encoding SQL_ASCII keeps any bytes, and names of roles and databases are shared by all databases of a server: a role that may make one
-//! can make a
-//! text that is not UTF-8. The library refuses such a value, and its callers would end. Here its wrong bytes are replacement characters.
+//! can make a text that is not UTF-8. The library refuses such a value, and its callers would end. Here its wrong bytes are replacement characters.
 
 use std::fmt::Display;
 

@@ -77,6 +77,11 @@ impl Reply {
         self.done.last().map_or(&[], |done| &done.rows)
     }
 
+    /// The single value of the last statement, as text; `None` for NULL, and without a row.
+    pub fn value(&self) -> Option<String> {
+        text(self.rows().first()?.first()?)
+    }
+
     /// The single value of the last statement, as a number.
     pub fn number(&self) -> Option<i64> {
         number(self.rows().first()?.first()?)

@@ -7,7 +7,7 @@ use engines::Cluster;
 use engines::profile::{Copies, Ddl, Discovery, Layout, NodeLinks};
 
 use super::{Outcome, Stage};
-use crate::client::{ClientError, text};
+use crate::client::ClientError;
 use crate::live::tables::{SCHEMA, replications};
 
 /// How long DDL may take to reach another node.
@@ -95,7 +95,7 @@ fn wal(stage: &Stage<'_>) -> Result<Outcome, ClientError> {
     }
     let mut client = stage.client(stage.entry)?;
     let before = client.execute("select pg_catalog.pg_current_wal_lsn()")?;
-    let before = before.rows().first().and_then(|row| text(row.first()?)).unwrap_or_default();
+    let before = before.value().unwrap_or_default();
     // Otherwise the WAL of an asynchronous commit is written some time later.
     client.execute("set synchronous_commit = local")?;
     client.execute(&format!("update {SCHEMA}.wire set v = v + 1"))?;

@@ -104,7 +104,7 @@ fn entries(stage: &mut Stage<'_>, entry: EntryPoints) {
         let is_standby = stage.site.nodes[node].role == Role::Standby;
         let read_only = || -> Result<bool, ClientError> {
             let reply = stage.client(node)?.execute("show transaction_read_only")?;
-            Ok(reply.rows().first().and_then(|row| text(row.first()?)).as_deref() == Some("on"))
+            Ok(reply.value().as_deref() == Some("on"))
         };
         let outcome = read_only().map(|is_so| {
             Outcome::of(is_so == is_standby, if is_so { "it only reads" } else { "it takes writes" })
@@ -169,7 +169,7 @@ fn blind(stage: &Stage<'_>, sql: &str) -> Result<Outcome, ClientError> {
     for node in (0..stage.site.nodes.len()).filter(|node| *node != stage.entry) {
         let mut client = stage.client(node)?;
         let reply = client.execute(sql)?;
-        let is_blind = match reply.rows().first().and_then(|row| text(row.first()?)).as_deref() {
+        let is_blind = match reply.value().as_deref() {
             Some("t") => true,
             Some("f") => false,
             other => return Ok(Outcome::Differs(format!("node {} answers {other:?}", node + 1))),
@@ -311,6 +311,6 @@ fn of_system(stage: &mut Stage<'_>, system: &'static Replication) {
 /// The sessions of the checks begin with it.
 fn kept(stage: &Stage<'_>, setting: &str, value: &str) -> Result<Outcome, ClientError> {
     let reply = stage.client(stage.entry)?.execute(&format!("show {setting}"))?;
-    let shown = reply.rows().first().and_then(|row| text(row.first()?)).unwrap_or_default();
+    let shown = reply.value().unwrap_or_default();
     Ok(Outcome::of(shown == value, format!("it is {shown}")))
 }

@@ -20,7 +20,7 @@ use engines::Engine;
 use engines::profile::NodeLinks;
 
 use super::{Fault, Journal, Node, Proxy, Undo};
-use crate::client::{Client, ClientError, text};
+use crate::client::{Client, ClientError};
 
 /// The time limit for an answer of a node.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -188,7 +188,7 @@ fn client(node: &Node) -> Result<Client, LinkError> {
 
 /// The first column of the first row.
 fn value(client: &mut Client, sql: &str) -> Result<Option<String>, LinkError> {
-    Ok(client.execute(sql)?.rows().first().and_then(|row| text(row.first()?)))
+    Ok(client.execute(sql)?.value())
 }
 
 /// Polls until the answer is yes.

@@ -184,7 +184,7 @@ fn keep(spec: &ConnSpec, mut client: Option<Box<Client>>, token: &str, shared: &
             std::thread::park_timeout(BEAT);
         }
     }
-    // A server notices the end of a session when it gets round to it. Until then the next proof would be refused.
+    // A busy server notices the end of a session late. Until then the next proof would be refused.
     if let Some(client) = &mut client {
         client.execute("rollback").ok();
     }

@@ -300,7 +300,7 @@ pub(super) fn others(site: &Site) -> Others {
 /// The name under which a node follows, if it does.
 fn standby_name(client: &mut Client) -> Option<String> {
     let reply = client.request(STANDBY_NAME).ok()?;
-    reply.rows().first().and_then(|row| text(row.first()?))
+    reply.value()
 }
 
 /// Adds the names of standbys that did not answer before, such as one that a failover manager is still making of an old primary. Once a second until the

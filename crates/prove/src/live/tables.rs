@@ -214,7 +214,7 @@ pub(crate) fn refuse_replicated(
          union all select 'the extension ' || extname from pg_catalog.pg_extension where extname in ({extensions}) limit 1"
     ))?;
     // An engine without publications replicates otherwise.
-    match found.rows().first().and_then(|row| text(row.first()?)) {
+    match found.value() {
         None => Ok(()),
         Some(what) => Err(LiveError::Replicated { node: node.to_owned(), what }),
     }
@@ -247,7 +247,7 @@ pub(crate) fn replications(
     engines::engine::replications(is_wanted, |sign| {
         // An engine that does not know these catalogs refuses the question.
         let reply = client.request(&format!("select {sign}"))?;
-        Ok(reply.rows().first().and_then(|row| text(row.first()?)).as_deref() == Some("t"))
+        Ok(reply.value().as_deref() == Some("t"))
     })
 }
 
@@ -518,7 +518,7 @@ fn converge_by_rows(site: &Site, nodes: &[usize]) -> Result<Vec<String>, LiveErr
                 written[at] = client.request(&write).is_ok_and(|answer| answer.error.is_none());
             }
             let seen = client.request(&format!("select count(*) from {table} where mark = {mark}"));
-            let seen = seen.ok().and_then(|seen| seen.rows().first().and_then(|row| text(row.first()?)));
+            let seen = seen.ok().and_then(|seen| seen.value());
             if seen.as_deref() != Some(&*nodes.len().to_string()) {
                 behind.push(format!("{name} lags"));
             }
@@ -537,7 +537,7 @@ fn converge_by_slots(site: &Site, nodes: &[usize]) -> Result<Vec<String>, LiveEr
     for node in nodes {
         let mut client = client(site, *node)?;
         let lsn = client.execute("select pg_catalog.pg_current_wal_lsn()")?;
-        let lsn = lsn.rows().first().and_then(|row| text(row.first()?)).unwrap_or_default();
+        let lsn = lsn.value().unwrap_or_default();
         waits.push((*node, client, lsn));
     }
     let begin = Instant::now();

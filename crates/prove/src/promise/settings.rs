@@ -4,7 +4,7 @@ use connect::sql::literal;
 use connect::{ConnSpec, cluster_file::Role};
 use engines::profile::{Anomaly, Arrangement, Isolation, Place, Rule, Setting};
 
-use crate::client::{Client, text};
+use crate::client::Client;
 use crate::fault::{Fault, Site};
 use crate::live::servers::{Observed, Waited};
 use crate::live::{LiveError, Options};
@@ -57,7 +57,7 @@ impl Settings {
         // Servers without the extension, or without standbys, have nothing to say.
         let mut is_true = |sql: &str| -> Result<bool, LiveError> {
             let reply = client.request(sql)?;
-            Ok(reply.rows().first().and_then(|row| text(row.first()?)).is_some_and(|value| value == "t"))
+            Ok(reply.value().is_some_and(|value| value == "t"))
         };
         let are_all_synchronous = is_true(
             "select count(*) > 0 and bool_and(sync_state = 'sync') from pg_catalog.pg_stat_replication",
@@ -66,7 +66,7 @@ impl Settings {
             // Not SHOW: an engine's own setting would be an error in the log of every other server.
             let reply =
                 client.request(&format!("select pg_catalog.current_setting({}, true)", literal(name)))?;
-            Ok(reply.rows().first().and_then(|row| text(row.first()?)).unwrap_or_default())
+            Ok(reply.value().unwrap_or_default())
         };
         let ours = options.settings.iter().rev().find(|(name, _)| name == "synchronous_commit");
         Ok(Settings {

@@ -195,7 +195,7 @@ impl Session<'_, '_> {
     ) -> Result<(), Stop> {
         let level = self.level();
         let reply = requested(client, &format!("{}; show transaction_isolation", level.begin()))?;
-        let got = reply.rows().first().and_then(|row| text(row.first()?)).unwrap_or_default();
+        let got = reply.value().unwrap_or_default();
         // A pooler or a setting may change the requested level.
         if !got.eq_ignore_ascii_case(level.name()) {
             part.trouble = Some(format!("{level} was requested, and the transaction has {got:?}"));
