@@ -455,7 +455,7 @@ fn a_query_over_tls_can_be_cancelled_and_taken_apart() {
     assert!(!cluster.log().contains("could not receive data"), "{}", cluster.log());
 }
 
-/// A process that is killed says nothing in TLS either: it is the end of the connection, as it is in clear.
+/// A process that is killed sends no alert of TLS: that is the end of the connection, as it is in clear.
 #[test]
 fn a_server_that_is_killed_ends_the_connection_in_the_same_words_with_tls() {
     let ca = authority("root");

@@ -352,12 +352,9 @@ mod tests {
         };
         assert_eq!(state(true, true, 0), "is enabled");
         assert_eq!(state(false, false, 0), "is disabled");
-        assert_eq!(
-            state(false, false, 1),
-            "is disabled after 1 error of its apply worker (the node's log has the reason)"
-        );
-        assert!(state(true, false, 3).starts_with("has stopped after 3 errors of its apply worker"));
-        assert!(state(true, true, 3).starts_with("is enabled, with 3 errors of its apply worker so far"));
+        assert_eq!(state(false, false, 1), "is disabled after 1 error (the node's log has the reason)");
+        assert!(state(true, false, 3).starts_with("has stopped after 3 errors"));
+        assert!(state(true, true, 3).starts_with("is enabled, with 3 errors so far"));
     }
 
     #[test]

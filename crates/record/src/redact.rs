@@ -138,10 +138,15 @@ fn blank_password(uri: &str, rest: &str) -> usize {
         .split(['/', '?', ','])
         .next()
         .is_some_and(|port| port.len() <= PORT_DIGITS_MAX && port.bytes().all(|byte| byte.is_ascii_digit()));
-    if is_port || uri.contains('@') || !rest.starts_with([' ', '\t']) {
+    if uri.contains('@') || !rest.starts_with([' ', '\t']) {
         return 0;
     }
     let line = &rest[..rest.find(['\n', '\r', '"', '\'']).unwrap_or(rest.len())];
+    // A number may begin a password as well: then the at-sign stands in the next word.
+    let line = match is_port {
+        true => &line[..line[1..].find([' ', '\t']).map_or(line.len(), |end| end + 1)],
+        false => line,
+    };
     let line = &line[..line.find("://").unwrap_or(line.len())];
     let Some(sign) = line.rfind('@') else { return 0 };
     let host = &line[sign..];
@@ -241,6 +246,8 @@ mod tests {
                 "postgresql://h/db?%70%61%73%73%77%6F%72%64=***",
             ),
             ("postgresql://u:s3c ret@h/db", "postgresql://u:***@h/db"),
+            ("postgresql://u:1234 secret@h/db", "postgresql://u:***@h/db"),
+            ("postgresql://h:5432 failed for a@b", "postgresql://h:5432 failed for a@b"),
             ("watch postgresql://u:s3c r@t no@h/db -x", "watch postgresql://u:***@h/db -x"),
             (
                 "no answer of postgresql://h:5432 to joe@example",

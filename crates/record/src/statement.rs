@@ -241,8 +241,7 @@ pub fn plannable(text: &str) -> Result<String, Unread> {
 }
 
 /// A plannable text with schemas in front of tables that have none: `schemas` has them by the name of the table, quoted where they have to be. What is not
-/// walked
-/// stays as it is.
+/// walked stays as it is.
 ///
 /// # Errors
 /// The text is not one line, or not parsed.
@@ -446,8 +445,7 @@ pub fn outlines(text: &str) -> Vec<u64> {
 }
 
 /// Whether a statement of a recording that does not mark own statements looks like one that reads a server's views: on a quiet server those are the costliest,
-/// and
-/// no user can improve them.
+/// and no user can improve them.
 pub fn looks_own(text: &str) -> bool {
     text.contains("json_build_object") && text.contains("pg_catalog.") || text.contains("pgfathom")
 }

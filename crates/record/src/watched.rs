@@ -134,6 +134,8 @@ pub const SETTING_SOURCE: &str = "setting_source";
 pub const COMMAND_LINE: &str = "command line";
 /// The file that ALTER SYSTEM writes.
 pub const AUTO_CONF: &str = "postgresql.auto.conf";
+/// What a table has as its triggers that send NOTIFY if it has triggers and none of them does. No list of triggers is without parentheses.
+pub const NONE_NOTIFIES: &str = "none";
 /// Topic of the built-in default of a setting that has a source: what ALTER SYSTEM SET takes.
 pub const SETTING_DEFAULT: &str = "setting_default";
 

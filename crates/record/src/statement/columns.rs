@@ -145,7 +145,10 @@ pub fn statistics_commands(table: &str, conditions: &[Condition]) -> Vec<String>
         |kind: &str| format!("CREATE STATISTICS {own} ({kind}) ON {} FROM {table};", names.join(", "));
     match is_of_equal {
         true => vec![create("dependencies")],
-        false => vec![create("mcv"), format!("ALTER STATISTICS {own} SET STATISTICS {COMMON_VALUES};")],
+        false => vec![
+            create("mcv"),
+            format!("ALTER STATISTICS {own} SET STATISTICS {COMMON_VALUES}; -- PostgreSQL 13"),
+        ],
     }
 }
 
@@ -174,7 +177,10 @@ mod tests {
         );
         let ranged = of("((t.a = $1) AND (t.at > $3))");
         assert!(ranged[0].contains("(mcv) ON \"a\", \"at\""), "{ranged:?}");
-        assert_eq!(ranged[1], "ALTER STATISTICS \"x.y; drop\".\"stats_a_at\" SET STATISTICS 1000;");
+        assert_eq!(
+            ranged[1],
+            "ALTER STATISTICS \"x.y; drop\".\"stats_a_at\" SET STATISTICS 1000; -- PostgreSQL 13"
+        );
         assert_eq!(of("(t.a = $1)"), [""; 0]);
     }
 

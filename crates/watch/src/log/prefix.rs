@@ -4,9 +4,8 @@
 //! skipped.
 //!
 //! The server writes what clients choose as it is: a user or database name of a failed login (`%u`, `%d`) may have line feeds, and an application's name
-//! (`%a`) any
-//! printable character. So a line, or several, may be read in more than one way. [`Prefix::readings`] returns all of them, and the parser decides which of
-//! them can be.
+//! (`%a`) any printable character. So a line, or several, may be read in more than one way. [`Prefix::readings`] returns all of them, and the parser decides
+//! which of them can be.
 
 use super::words;
 use std::collections::HashSet;

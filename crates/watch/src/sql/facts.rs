@@ -138,10 +138,8 @@ fn sources(place: &Place, row: &Value) -> Option<(Fact, Option<Fact>)> {
         // Without the right to see them, the file and the line are unknown.
         (_, place) => place.map(|(file, line)| format!("{file}:{line}"))?,
     };
-    let default = row[4]
-        .as_str()
-        .filter(|value| !value.is_empty())
-        .map(|value| place.fact(SETTING_DEFAULT, name, with_unit(value, row[5].as_str())));
+    let default =
+        row[4].as_str().map(|value| place.fact(SETTING_DEFAULT, name, with_unit(value, row[5].as_str())));
     Some((place.fact(SETTING_SOURCE, name, source), default))
 }
 

@@ -269,6 +269,10 @@ struct Open {
     plain: String,
     path: String,
     names: Value,
+    /// The role that ran it.
+    user: String,
+    /// Whether its path leaves out schemas in which others may make objects.
+    is_for_role: bool,
     /// The role that plans, if it is not ours.
     role: Option<Role>,
 }
@@ -375,8 +379,7 @@ fn opened(
     tables: &[String],
 ) -> Result<Open, NotPlanned> {
     let why = |why: String| NotPlanned::Why(why);
-    let names =
-        session.query(&safety::of_names(), &[&statement::names(&plain), &tables, &known.user, &plain])?;
+    let names = session.query(&safety::of_names(), &[&statement::names(&plain), &tables, &known.user])?;
     if !plain.is_ascii() && json::text(&names, "encoding") != "UTF8" {
         return Err(why("a name has letters that this encoding may fold in its own way".to_string()));
     }
@@ -390,12 +393,13 @@ fn opened(
             "it is inside of a function of another role, or of one that runs as its owner".to_string()
         ));
     }
+    let is_for_role = path.is_some();
     let places = safety::schemas(&names, tables, path.as_deref()).map_err(why)?;
     let path =
         [&["pg_catalog".to_string()], places.path.as_slice(), &["pg_temp".to_string()]].concat().join(", ");
     let plain = statement::with_schemas(&plain, &places.written).map_err(|error| why(error.to_string()))?;
     nesting::check(session, &plain, &places.path)?;
-    Ok(Open { plain, path, names, role })
+    Ok(Open { plain, path, names, user: known.user.clone(), is_for_role, role })
 }
 
 /// Prepares a statement in the transaction that is open, and ends that, whatever happens inside.
@@ -417,8 +421,8 @@ fn prepared<T>(
             open.path, open.plain
         ))?;
         is_prepared = true;
-        let tables = session.query(&safety::of_tables(), &[])?;
-        safety::check_tables(&tables, planner).map_err(NotPlanned::Why)?;
+        let tables = session.query(&safety::of_tables(), &[&open.user, &open.plain])?;
+        safety::check_tables(&tables, planner, open.is_for_role).map_err(NotPlanned::Why)?;
         work(session, open)
     };
     let result = inside(session);

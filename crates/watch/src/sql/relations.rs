@@ -57,9 +57,11 @@ const KEY_SEQUENCES: &str = "select string_agg(pg_catalog.format('%I(%I) from %I
                join pg_catalog.pg_class s on s.relkind = 'S' and s.oid = case when d.classid = d.refclassid then d.objid else d.refobjid end
                join pg_catalog.pg_namespace n on n.oid = s.relnamespace
                where k.indrelid = c.oid and k.indisunique and k.indnatts = 1";
-/// Triggers of table `c` whose functions send NOTIFY. Names alone are recorded, not what the functions do.
+/// Triggers of table `c` whose functions send NOTIFY, [`record::watched::NONE_NOTIFIES`] if it has others only. Names alone are recorded, not what
+/// the functions do.
 const NOTIFYING: &str = "case when c.relhastriggers then (
-               select string_agg(pg_catalog.format('%s(%s)', g.tgname, g.tgfoid::pg_catalog.regproc), '; ' order by g.tgname)
+               select coalesce(
+                 string_agg(pg_catalog.format('%s(%s)', g.tgname, g.tgfoid::pg_catalog.regproc), '; ' order by g.tgname), 'none')
                from pg_catalog.pg_trigger g join pg_catalog.pg_proc f on f.oid = g.tgfoid
                where g.tgrelid = c.oid and not g.tgisinternal and g.tgenabled <> 'D' and f.prosrc ~* '\\m(pg_notify|notify)\\M') end";
 /// Tables that foreign keys of table `c` refer to. What stands for one partition of such a table is left out: the key itself is there.

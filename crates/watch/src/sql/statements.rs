@@ -1,8 +1,7 @@
 //! What statements took, by the extension that counts them. Our own are left out.
 //!
 //! An entry is ours if our role ran it, and its text is one that this process has sent. What a statement has in its text (a comment, an alias) is anybody's
-//! choice,
-//! and so are all of its words: a role that runs our statements has entries of its own.
+//! choice, and so are all of its words: a role that runs our statements has entries of its own.
 
 use crate::collect::Batch;
 use crate::sql::core::Answered;

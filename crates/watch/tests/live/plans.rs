@@ -180,7 +180,7 @@ fn partitions_that_are_left_out_when_it_runs_are_counted() {
         watch.tick();
         for number in 0..30 {
             // Each takes a sixteenth of the other's time, and must have a share that is worth a plan.
-            for _ in 0..10 {
+            for _ in 0..20 {
                 user.batch_execute(&format!("select count(*) from t where a = {number}")).unwrap();
             }
             user.batch_execute(&format!("select sum(a) from t where a + 0 = {number}")).unwrap();

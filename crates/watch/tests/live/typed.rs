@@ -1,7 +1,7 @@
 //! What remedies need to take effect: where a setting comes from, which triggers send NOTIFY, and who types CHECKPOINT.
 
 use super::watched::{Watch, client, client_of, on_each};
-use record::watched::{SETTING_DEFAULT, SETTING_SOURCE, Sampled};
+use record::watched::{NONE_NOTIFIES, SETTING_DEFAULT, SETTING_SOURCE, Sampled};
 
 #[test]
 fn the_file_of_a_setting_and_its_default_are_recorded() {
@@ -39,6 +39,8 @@ fn only_triggers_that_send_notify_are_listed_as_such() {
                  create function count_it() returns trigger language plpgsql as $$ begin return new; end $$;
                  create trigger rings after insert on bell for each row execute function ring();
                  create trigger counts before insert on bell for each row execute function count_it();
+                 create table silent (id int primary key);
+                 create trigger counts before insert on silent for each row execute function count_it();
                  insert into bell values (1)",
             )
             .expect("makes the triggers");
@@ -48,6 +50,13 @@ fn only_triggers_that_send_notify_are_listed_as_such() {
             _ => None,
         });
         assert_eq!(table.notifying_triggers, "rings(public.ring)");
+        let silent = watch.seen.lines.iter().find_map(|(_, _, line)| match line {
+            Sampled::Table(table) if table.relation == "public.silent" => {
+                Some(table.notifying_triggers.clone())
+            }
+            _ => None,
+        });
+        assert_eq!(silent.as_deref(), Some(NONE_NOTIFIES));
         assert!(table.trigger_functions.contains("counts(public.count_it)"), "{}", table.trigger_functions);
     });
 }

@@ -11,8 +11,7 @@
 //! anew, with the role's rights on schemas.
 //!
 //! The index is first made with a function that does nothing, and made anew in a session that has the role's identity (SET SESSION AUTHORIZATION): so
-//! `session_user`
-//! is that role as well, and REINDEX needs no right of it but to own the table. Code in such an operation cannot take the identity back.
+//! `session_user` is that role as well, and REINDEX needs no right of it but to own the table. Code in such an operation cannot take the identity back.
 //!
 //! A session keeps more than a rollback undoes: compiled functions of procedural languages, hypothetical indexes, advisory locks. So each plan has a
 //! connection of its own, which is ended from ours if it does not answer.

@@ -1,6 +1,5 @@
 //! How large a statement becomes when its views are put in their places. The server does that when it prepares a statement, without looking at its limit of
-//! time: a
-//! view that names another one twice, which names a third one twice, takes memory without a limit. So the definitions are added up before.
+//! time: a view that names another one twice, which names a third one twice, takes memory without a limit. So the definitions are added up before.
 //!
 //! The dependencies of a view name each relation once; how often stands in the stored tree (`:relid`). Policies are put in their places like views.
 

@@ -66,11 +66,11 @@ fn calls_forbidden(tree: &str) -> String {
     calls(tree, "in (select oid from forbidden)")
 }
 
-/// About the names in a text: $1 all words, $2 names of tables without a schema, $3 the role that ran it, $4 the text.
+/// About the names in a text: $1 all words, $2 names of tables without a schema, $3 the role that ran it.
 /// A type is named by its own name or, as the type of rows, by that of its table.
 pub(super) fn of_names() -> String {
     format!(
-        "with recursive {}, {OTHERS}, {OF_ROLE}, {} select json_build_object('database', current_database(), 'encoding', pg_catalog.getdatabaseencoding(),
+        "with recursive {}, {OTHERS}, {}, {} select json_build_object('database', current_database(), 'encoding', pg_catalog.getdatabaseencoding(),
           'plans', exists (select from pg_catalog.pg_settings where name = 'plan_cache_mode'),
           'version_num', pg_catalog.current_setting('server_version_num')::int,
           'jit_above_cost', (select pg_catalog.current_setting('jit_above_cost', true)::float8),
@@ -103,25 +103,30 @@ pub(super) fn of_names() -> String {
                or exists (select from pg_catalog.aclexplode(coalesce(n.nspacl, pg_catalog.acldefault('n', n.nspowner))) a
                  where a.privilege_type = 'CREATE' and a.grantee not in (select oid from trusted))
                or exists (select from pg_catalog.pg_class o where o.relnamespace = n.oid and o.relowner not in (select oid from trusted)), {},
-               c.relowner in (select oid from of_role) and n.nspowner in (select oid from of_role), {LEFT_OUT})) from pg_catalog.pg_class c
+               c.relowner in (select oid from of_role) and n.nspowner in (select oid from of_role),
+               (select at from looked where looked.oid = n.oid))) from pg_catalog.pg_class c
              join pg_catalog.pg_namespace n on n.oid = c.relnamespace where c.relname = any($2::text[]::name[]) and c.relkind in ('r', 'p', 'v', 'm', 'f')
                and n.nspname <> 'information_schema' and n.nspname !~ '^pg_'),
           'hypopg', (select pg_catalog.quote_ident(n.nspname) from pg_catalog.pg_extension e join pg_catalog.pg_namespace n on n.oid = e.extnamespace
              where e.extname = 'hypopg' and e.extowner in (select oid from trusted) and n.nspowner in (select oid from trusted)),
           'hypopg_there', exists (select from pg_catalog.pg_available_extensions where name = 'hypopg'))::text",
         common(),
-        looked(),
+        of_role("$3"),
+        looked("$3"),
         is_engine(),
         others_may_make("n"),
     )
 }
 
-/// The roles whose objects role $3 uses in any case: superusers, itself, and the owner of this database, who sets the search path of every session there
-/// anyway (ALTER DATABASE). Goes behind `with`.
-const OF_ROLE: &str =
-    "of_role as materialized (select oid from pg_catalog.pg_roles where rolsuper or rolname::text = $3
+/// The roles whose objects a role, a parameter of the question, uses in any case: superusers, itself, and the owner of this database, who sets the search path
+/// of every session there anyway (ALTER DATABASE). Goes behind `with`.
+fn of_role(role: &str) -> String {
+    format!(
+        "of_role as materialized (select oid from pg_catalog.pg_roles where rolsuper or rolname::text = {role}
      or rolname = 'pg_database_owner'
-     or oid = (select datdba from pg_catalog.pg_database where datname = current_database()))";
+     or oid = (select datdba from pg_catalog.pg_database where datname = current_database()))"
+    )
+}
 
 /// Whether others than those may make, rename or drop objects in a schema, or did: what they have there could be found in the place of what is meant.
 fn others_may_make(schema: &str) -> String {
@@ -146,13 +151,12 @@ fn others_may_make(schema: &str) -> String {
     )
 }
 
-/// The schemas in which role $3 finds names, if its sessions have not set others, and whether planning leaves them out: those in which others may make
-/// objects, or
-/// did, unless the role's own setting in this database names them. Goes behind [`OF_ROLE`].
-fn looked() -> String {
+/// The schemas in which that role finds names, if its sessions have not set others, and whether planning leaves them out: those in which others may make
+/// objects, or did, unless the role's own setting in this database names them. Goes behind [`of_role`].
+fn looked(role: &str) -> String {
     let settings = "pg_catalog.pg_db_role_setting s, pg_catalog.unnest(s.setconfig) c where c like 'search_path=%'
               and s.setdatabase in (0, (select oid from pg_catalog.pg_database where datname = current_database()))";
-    let of_role = "(select oid from pg_catalog.pg_roles where rolname::text = $3)";
+    let of_role = format!("(select oid from pg_catalog.pg_roles where rolname::text = {role})");
     let setting = format!(
         "(select pg_catalog.substr(c, 13) from {settings} and s.setrole in (0, {of_role}) order by s.setrole = 0, s.setdatabase = 0 limit 1)"
     );
@@ -160,19 +164,21 @@ fn looked() -> String {
     format!(
         "looked as materialized (select n.oid, n.nspname, w.at, ({}) and not exists (select from {settings} and s.setrole = {of_role}) is_left_out
             from pg_catalog.unnest(pg_catalog.string_to_array(coalesce({setting}, '\"$user\", public'), ',')) with ordinality w (word, at)
-            join pg_catalog.pg_namespace n on n.nspname = case pg_catalog.btrim(w.word, ' \"') when '$user' then $3 else pg_catalog.btrim(w.word, ' \"') end
+            join pg_catalog.pg_namespace n on n.nspname = case pg_catalog.btrim(w.word, ' \"') when '$user' then {role} else pg_catalog.btrim(w.word, ' \"') end
             where n.nspname !~ '^pg_')",
         others_may_make("n")
     )
 }
 
-/// Whether operators of a left out schema, such as those of an extension, are for a type of a table's columns, and may be in the text: planned without them,
-/// `citext = text` would be a comparison of texts, which another index serves. LIKE, IN and BETWEEN stand for some of them.
-const LEFT_OUT: &str = "(select min(pg_catalog.quote_ident(s.nspname)) from looked s join pg_catalog.pg_operator o on o.oprnamespace = s.oid join \
-    pg_catalog.pg_attribute a on
-    a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped and a.atttypid in (o.oprleft, o.oprright) where s.is_left_out
-    and o.oprowner in (select oid from of_role) and (pg_catalog.strpos($4, o.oprname::text) > 0
-      or o.oprname in ('=', '<>', '<', '<=', '>', '>=', '~~', '!~~', '~~*', '!~~*')))";
+/// The first of the tables that is compared by operators of a left out schema, such as those of an extension, with that schema: the operators are for the type
+/// of a column, or for what a domain or an array of it is made of, and may be in the text, $2. Planned without them, `citext = text` would be a comparison of
+/// texts, which another index serves. LIKE, IN and BETWEEN stand for some of them.
+const LEFT_OUT: &str = "(select json_build_array(min(c.relname::text), min(pg_catalog.quote_ident(s.nspname))) from mine c
+    join pg_catalog.pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
+    join looked s on s.is_left_out join pg_catalog.pg_operator o on o.oprnamespace = s.oid and o.oprowner in (select oid from of_role)
+    where (pg_catalog.strpos($2, o.oprname::text) > 0 or o.oprname in ('=', '<>', '<', '<=', '>', '>=', '~~', '!~~', '~~*', '!~~*'))
+      and (a.atttypid in (o.oprleft, o.oprright)
+        or exists (select from over where over.oid = a.atttypid and over.part in (o.oprleft, o.oprright))))";
 
 /// Whether a foreign table is planned by this server alone: by postgres_fdw, which plans here what it sends unless its server is queried for estimates
 /// (`use_remote_estimate`; `postgresGetForeignRelSize` in postgres_fdw.c), and which connects only when a statement runs. The wrapper is that of the extension,
@@ -187,7 +193,7 @@ const ALONE: &str = "exists (select from pg_catalog.pg_foreign_table f join pg_c
       and not exists (select from pg_catalog.unnest(f.ftoptions || s.srvoptions || w.fdwoptions) o
         where o ~* '^use_remote_estimate=' and o !~* '^use_remote_estimate=(false|off|no|0)$'))";
 
-/// About the tables that this transaction has locked, with their partitions.
+/// About the tables that this transaction has locked, with their partitions: $1 the role that ran the statement, $2 its text.
 pub(super) fn of_tables() -> String {
     let depends = |class: &str, objects: &str| {
         format!(
@@ -196,7 +202,7 @@ pub(super) fn of_tables() -> String {
         )
     };
     format!(
-        "with recursive {}, touched as (select l.relation from pg_catalog.pg_locks l where l.pid = pg_catalog.pg_backend_pid() and
+        "with recursive {}, {}, {}, touched as (select l.relation from pg_catalog.pg_locks l where l.pid = pg_catalog.pg_backend_pid() and
           l.locktype = 'relation' and l.relation >= 16384
             union select i.inhrelid from pg_catalog.pg_inherits i join touched t on i.inhparent = t.relation),
           mine as materialized (select c.oid, c.relname, c.relkind, c.relowner, c.relhasrules from pg_catalog.pg_class c join touched t on
@@ -206,6 +212,7 @@ pub(super) fn of_tables() -> String {
             union all select d.classid, d.objid from pg_catalog.pg_depend d where d.refclassid = 'pg_catalog.pg_type'::pg_catalog.regclass and
               d.refobjid in (select oid from tainted))
          select json_build_object('tables', (select count(*) from mine),
+          'left_out', {LEFT_OUT},
           'foreign', (select min(relname::text) from mine where relkind = 'f' and not {ALONE}),
           'view', (select min(relname::text) from mine where relkind = 'v' and relowner not in (select oid from trusted)),
           'rule', (select min(relname::text) from mine where relkind in ('r', 'p') and relhasrules),
@@ -220,6 +227,8 @@ pub(super) fn of_tables() -> String {
             or exists (select from pg_catalog.pg_constraint c where c.conrelid in (select oid from mine) and {})
             or exists (select from pg_catalog.pg_attrdef f where f.adrelid in (select oid from mine) and {}))::text",
         common(),
+        of_role("$1"),
+        looked("$1"),
         depends("pg_constraint", "conrelid"),
         depends("pg_attrdef", "adrelid"),
         depends("pg_policy", "polrelid"),
@@ -288,21 +297,23 @@ pub(super) fn schemas(answer: &Value, wanted: &[String], first: Option<&[String]
         let of_name: Vec<&Value> =
             list(answer, "tables").iter().filter(|row| row[0].as_str() == Some(name)).collect();
         let schema = |row: &&Value| row[1].as_str().map(str::to_string);
-        if of_name.iter().filter_map(schema).any(|found| first.is_some_and(|first| first.contains(&found))) {
-            continue;
+        let is_theirs = |row: &&&Value| row[4] == Value::Bool(true);
+        if let Some(first) = first {
+            // The one that the role finds first; a table of others in its way would be its own trouble.
+            let is_of_path = |schema: &String| first.contains(schema);
+            let on_path =
+                of_name.iter().filter(|row| is_theirs(row) || schema(row).as_ref().is_some_and(is_of_path));
+            if let Some((_, nearest)) = on_path.filter_map(|row| Some((row[5].as_u64()?, schema(row)?))).min()
+            {
+                if !is_of_path(&nearest) {
+                    places.written.insert(name.clone(), nearest);
+                }
+                continue;
+            }
         }
         let is_fit = |row: &&&Value| first.is_none() || row[3] == Value::Bool(false);
         let found: Vec<String> = of_name.iter().filter(is_fit).filter_map(schema).collect();
-        let left_out = of_name.iter().filter(|_| first.is_some()).find_map(|row| row[5].as_str());
-        if let Some(schema) = left_out {
-            return Err(format!(
-                "operators in schema {schema} compare columns of table {name}, and others than the role that ran it, the database's owner and superusers may \
-                    make \
-                 objects there: without them the plan would be another one; REVOKE CREATE ON SCHEMA {schema} FROM PUBLIC, or ALTER ROLE ... SET search_path"
-            ));
-        }
-        let theirs: Vec<String> =
-            of_name.iter().filter(|row| row[4] == Value::Bool(true)).filter_map(schema).collect();
+        let theirs: Vec<String> = of_name.iter().filter(is_theirs).filter_map(schema).collect();
         match (found.as_slice(), theirs.as_slice()) {
             ([only], _) if places.path.contains(only) => {}
             ([only], _) => places.path.push(only.clone()),
@@ -341,8 +352,16 @@ pub(super) enum Planner {
     Reader,
 }
 
-/// Whether the locked tables may be planned; else why not.
-pub(super) fn check_tables(answer: &Value, planner: Planner) -> Result<(), String> {
+/// Whether the locked tables may be planned; else why not. `is_for_role`: schemas in which others may make objects are left out of the path.
+pub(super) fn check_tables(answer: &Value, planner: Planner, is_for_role: bool) -> Result<(), String> {
+    if let (true, Some(table), Some(schema)) =
+        (is_for_role, answer["left_out"][0].as_str(), answer["left_out"][1].as_str())
+    {
+        return Err(format!(
+            "operators in schema {schema} compare columns of table {table}, and others than the role that ran it, the database's owner and superusers may make \
+             objects there: without them the plan would be another one; REVOKE CREATE ON SCHEMA {schema} FROM PUBLIC, or ALTER ROLE ... SET search_path"
+        ));
+    }
     let reasons = [
         (
             "foreign",
