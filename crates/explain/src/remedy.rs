@@ -50,6 +50,7 @@ fn pruned(case: &Case, node: &str, commands: &[String]) -> Vec<String> {
         .filter_map(|command| {
             index::checked(case, node, command).or_else(|| without_no_ops(case, node, command))
         })
+        .filter(|command| is_known(case, node, command))
         .collect();
     let sets = |commands: &[String]| commands.iter().any(|command| command.contains(SET));
     // A reload follows the settings that it is for.
@@ -60,18 +61,20 @@ fn pruned(case: &Case, node: &str, commands: &[String]) -> Vec<String> {
     }
 }
 
+/// Whether the release of the server has the command, which names the first one that does: `-- PostgreSQL 14`.
+fn is_known(case: &Case, node: &str, command: &str) -> bool {
+    let since = command.split_once(&format!(" {SINCE}")).and_then(|(_, rest)| {
+        rest.split(|c: char| !c.is_ascii_digit()).next().and_then(|major| major.parse::<u64>().ok())
+    });
+    since.zip(release(case, node)).is_none_or(|(since, release)| release >= since)
+}
+
 /// The command without the settings that need no change; `None` if nothing remains.
 fn without_no_ops(case: &Case, node: &str, command: &str) -> Option<String> {
     if !command.starts_with(SET) {
         return Some(command.to_owned());
     }
     let (sql, comment) = command.find(" -- ").map_or((command, ""), |at| command.split_at(at));
-    let since = comment.trim_start().strip_prefix(SINCE).and_then(|rest| {
-        rest.split(|c: char| !c.is_ascii_digit()).next().and_then(|major| major.parse::<u64>().ok())
-    });
-    if since.zip(release(case, node)).is_some_and(|(since, release)| release < since) {
-        return None;
-    }
     let statements: Vec<&str> = sql.split(';').map(str::trim).filter(|sql| !sql.is_empty()).collect();
     let fitted = statements.iter().filter_map(|sql| wal::fitted(case, node, &statements, sql));
     let kept: Vec<String> = fitted.filter(|sql| changes(case, node, sql)).collect();

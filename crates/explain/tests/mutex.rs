@@ -3,6 +3,7 @@
 use crate::advice::{commands, electing, fired, of};
 use crate::scene::{Scene, wait};
 use record::finding::Severity;
+use record::watched::NONE_NOTIFIES;
 use serde_json::json;
 
 /// Sessions that wait for a lock which session 10 takes again and again: their waits last some seconds, and begin anew.
@@ -34,8 +35,8 @@ fn a_lock_that_the_same_session_takes_again_changes_hands() {
     let found = in_turn(5).explain();
     let finding = of(&found, "LCK-03");
     assert!(finding.severity >= Severity::Medium, "{finding:?}");
-    assert!(finding.claim.contains("session 10 of orders-1 holds it"), "{}", finding.claim);
-    assert!(finding.claim.contains("is idle meanwhile"), "{}", finding.claim);
+    assert!(finding.claim.contains("session 10 of orders-1 held it"), "{}", finding.claim);
+    assert!(finding.claim.contains("is idle all the time"), "{}", finding.claim);
     assert!(finding.evidence.iter().any(|line| line.contains("began anew")), "{finding:?}");
     assert!(finding.evidence.iter().all(|line| !line.contains("never changed hands")), "{finding:?}");
     assert!(finding.impact.is_some_and(|share| share > 0.3), "{finding:?}");
@@ -79,6 +80,21 @@ fn the_trigger_and_the_table_that_send_notify_are_named() {
     // An older recording knows the triggers, and not what they send.
     let found = notifying("trigger_functions").explain();
     assert!(of(&found, "LCK-03").claim.contains("may send NOTIFY"), "{}", of(&found, "LCK-03").claim);
+}
+
+/// A recording that knows what triggers send: an audit trigger is not taken for the source.
+#[test]
+fn a_trigger_that_sends_nothing_is_not_named() {
+    let mut scene = notifying("trigger_functions");
+    scene.set(
+        "table",
+        json!({"node": "n1", "database": "db", "relation": "public.device_position"}),
+        json!({"notifying_triggers": NONE_NOTIFIES}),
+    );
+    let found = scene.explain();
+    let finding = of(&found, "LCK-03");
+    assert!(!finding.claim.contains("device_position"), "{}", finding.claim);
+    assert!(!commands(finding).contains("device_position"), "{}", commands(finding));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::series::Series;
 
 /// The most fields of one thing: those of a recording of ours have some dozens.
 pub(super) const FIELDS_MAX: usize = 512;
-/// The most fields of all things together. [`THINGS_MAX`] tables, statements and indexes have a fraction of it.
+/// The most fields of all things together. As many tables, statements and indexes as are kept have a fraction of it.
 const FIELDS_OF_ALL_MAX: usize = 1 << 20;
 
 /// One thing over time.

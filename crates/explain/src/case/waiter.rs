@@ -38,8 +38,8 @@ pub struct Waiter {
     pub ticks: Series,
     /// How often a wait was another one than at the look before: the session got the lock, or gave up, and waits again.
     pub anew: u64,
-    /// The last look at which it waited, and for how long.
-    pub(crate) last: (u64, f64),
+    /// The last look that knows for how long it had waited: its time, and that.
+    pub(crate) last: Option<(u64, f64)>,
 }
 
 impl Waiter {
@@ -50,15 +50,15 @@ impl Waiter {
 
     /// Takes a look at its wait.
     fn look(&mut self, t_us: u64, wait_s: f64) {
-        let (last_us, last_s) = self.last;
-        let since_s = t_us.saturating_sub(last_us) as f64 / 1e6;
-        let is_anew = wait_s + CLOCKS_S < last_s || wait_s + CLOCKS_S < since_s * ANEW_MAX;
-        // A session that waits for several locks at one look has several lines.
-        if self.ticks.readings() > 0 && t_us > last_us && is_anew {
-            self.anew += 1;
-        }
+        let is_anew = self.last.is_some_and(|(last_us, last_s)| {
+            let since_s = t_us.saturating_sub(last_us) as f64 / 1e6;
+            let is_other = wait_s + CLOCKS_S < last_s || wait_s + CLOCKS_S < since_s * ANEW_MAX;
+            // A session that waits for several locks at one look has several lines.
+            t_us > last_us && is_other
+        });
+        self.anew += u64::from(is_anew);
         self.ticks.push(t_us, 0, 1.0);
-        self.last = (t_us, wait_s);
+        self.last = Some((t_us, wait_s));
     }
 }
 

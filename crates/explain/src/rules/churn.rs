@@ -1,6 +1,7 @@
 //! TXN-15: tables that are made and dropped all the time, as temporary tables in a function are.
 
 use super::costly::{busy, in_a_line};
+use super::overhead::defines;
 use crate::case::Case;
 use crate::rule::Need::Field;
 use crate::rule::{Answer, Claim, Rule};
@@ -53,14 +54,9 @@ struct Commands {
 const COMMANDS_SHARE_MIN: f64 = 0.05;
 /// Such commands for each transaction.
 const PER_COMMIT_MIN: f64 = 0.5;
-/// First words of such commands.
-const DEFINES: [&str; 2] = ["create", "drop"];
 
 fn commands(time: &NodeTime, commits_per_s: f64) -> Option<Commands> {
-    let is_its = |one: &&StatementTime| {
-        let first = one.text.split_whitespace().next().unwrap_or("").to_ascii_lowercase();
-        DEFINES.contains(&first.as_str())
-    };
+    let is_its = |one: &&StatementTime| defines(one);
     let share = time.statements.iter().filter(is_its).map(|one| one.share).sum();
     let calls: f64 = time.statements.iter().filter(is_its).filter_map(|one| one.calls_per_s).sum();
     let all: f64 = time.statements.iter().map(|one| one.share).sum();

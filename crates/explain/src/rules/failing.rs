@@ -16,7 +16,8 @@ pub(super) const RULES: &[Rule] = &[Rule {
     id: "TXN-13",
     title: "statements or sessions end with the same error again and again",
     needs: &[Field("server", "xact_rollback"), Field("server", "xact_commit")],
-    limits: "10 of one kind in the server's log, one in 2 s; medium where a setting or a missing object explains it, high with 10 % of the transactions; \
+    limits: "10 of one kind in the server's log, one in 2 s; medium where a setting or a missing object explains it, high with 10 % of the transactions, or \
+        if the table of locks is full; \
         errors that other rules explain are left to them (ours)",
     judge: failing,
     links: &["https://www.postgresql.org/docs/current/errcodes-appendix.html"],

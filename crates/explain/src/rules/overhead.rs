@@ -206,7 +206,7 @@ fn in_vain_claim(time: &NodeTime, table: &Thing<'_>, share: f64, per_s: f64, gon
 }
 
 /// Whether a statement creates, drops or changes a table.
-fn defines(statement: &StatementTime) -> bool {
+pub(super) fn defines(statement: &StatementTime) -> bool {
     let mut words = statement.text.split_whitespace();
     let first = words.next().unwrap_or_default().to_ascii_lowercase();
     let is_select_into = first == "select" && statement.text.to_ascii_lowercase().contains(" into temp");

@@ -5,8 +5,7 @@ use record::watched::own;
 
 /// Compresses pages in the WAL by what each server has: lz4 and zstd depend on how it was built.
 pub(super) const COMPRESSION: &str = "ALTER SYSTEM SET wal_compression = on; SELECT pg_reload_conf(); -- from PostgreSQL 15 on lz4 takes less CPU, if it is \
-    in: \
-    SELECT enumvals FROM pg_settings WHERE name = 'wal_compression'";
+    in: SELECT enumvals FROM pg_settings WHERE name = 'wal_compression'";
 
 /// The data directory of a node as a word for the shell. Where it is not recorded the server is queried: a variable of the environment may be another
 /// server's.
@@ -78,8 +77,7 @@ pub(super) fn ending(case: &Case, node: &str, name: &str) -> (String, Vec<String
 }
 
 /// Shows a prepared transaction. Neither of the two commands that end it is printed alone: an engine of a cluster prepares transactions by itself, and to
-/// end one
-/// of those by hand can undo one node's part of a commit that the others have made.
+/// end one of those by hand can undo one node's part of a commit that the others have made.
 pub(super) fn prepared(name: &str) -> String {
     format!(
         "SELECT gid, prepared, owner, database FROM pg_prepared_xacts WHERE gid = {}; -- COMMIT PREPARED or ROLLBACK PREPARED, as its coordinator decided; \

@@ -210,7 +210,7 @@ const RULES: &[Rule] = &[
         title: "one step has most of the cost of a statement's plan",
         needs: step::NEEDS,
         limits: "30 % of the session time in a statement of 1 ms or more; 40 % of its plan's cost is one step, and no other rule explains it; without such a \
-            step 50 % in one of 5 ms; always low (ours)",
+            step 50 % in one of 5 ms; low, medium with 90 % of the time of one active session or more (ours)",
         judge: step::costliest_steps,
         links: USE_PLANS,
     },

@@ -262,7 +262,7 @@ fn of_others(
         if is_unnamed { Severity::Low } else { severity(waiting.share).min(most_of(waiting.sessions)) },
         Level::DiscriminatingCounter,
         format!(
-            "{node}: sessions wait for a CPU in {} of their time, {} on average, while {}{}",
+            "{node}: sessions wait for a CPU in {} of their time ({} sessions on average), while {}{}",
             units::percent(waiting.share),
             units::short(waiting.sessions),
             if backups.is_some() { "base backups run (pg_basebackup) and " } else { "" },

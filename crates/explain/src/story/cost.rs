@@ -23,7 +23,7 @@ const NOTE_SHARE_MAX: f64 = 0.02;
 const LOW_SHARE_MAX: f64 = 0.1;
 /// Below this share it is not high.
 const MEDIUM_SHARE_MAX: f64 = 0.3;
-/// Active sessions of a node, on average, below which no share of their time is more than low.
+/// Active sessions of a node, on average, below which a share of their time is low, but for certain waste.
 const LITTLE_ACTIVE_MAX: f64 = 0.25;
 
 /// Areas of findings about work that the server does. Waits of a server that hardly works have no work behind them.
@@ -229,7 +229,7 @@ pub(super) fn weigh(case: &Case, finding: &mut Finding) {
     raise(case, finding, impact);
 }
 
-/// Whether a finding is about work of which most can be saved for certain, which is most of the time, however little that is.
+/// Whether a finding is about work that is half of the time or more, and of which 30 % or more can be saved for certain, however little it is.
 fn is_waste(finding: &Finding) -> bool {
     let saved = SAVED.iter().find(|(rule, _, _)| *rule == finding.rule);
     let least =

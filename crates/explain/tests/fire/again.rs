@@ -1,6 +1,7 @@
 //! Rows that are written again, messages of functions, and what a table lacks that its siblings or its sequence should have given it; and what only looks
 //! like it.
 
+use super::alike::at_work;
 use super::plan::{node, statement};
 use super::{Change, Co, Counter, Fires};
 use crate::scene::Scene;
@@ -160,6 +161,7 @@ const PARTITION: &str = "do $$ begin execute format('create table %I partition o
 fn timed_out(scene: &mut Scene, each: u64, limit: &str) {
     let node = json!({"node": "n1"});
     scene.fact(node.clone(), "own_setting", "statement_timeout of role board", limit);
+    at_work(scene, "board", 2);
     for second in 1..=100 {
         let more = json!({"node": "n1", "severity": "ERROR", "repeated": each - 1});
         scene.event(second, event::SERVER_LOG, "canceling statement due to statement timeout", more);
@@ -259,6 +261,7 @@ pub(crate) const CASES: &[Fires] = &[
     // A report now and then, of which each takes long.
     ("TXN-08", Counter, |scene| {
         scene.fact(json!({"node": "n1"}), "own_setting", "statement_timeout of role board", "80s");
+        at_work(scene, "board", 1);
         let text = "select region, sum(price) from line group by region";
         for second in [40, 80, 120, 160] {
             let more = json!({"node": "n1", "severity": "ERROR", "statement": text});
@@ -314,6 +317,11 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
     ("LCK-09", |scene| taken(scene, 5, "update reading set n = 1")),
     // Few, and short.
     ("TXN-08", |scene| timed_out(scene, 9, "2ms")),
+    // The limit is of a role that was never at work.
+    ("TXN-08", |scene| {
+        timed_out(scene, 9, "900ms");
+        scene.drop_source("activity");
+    }),
     ("WAL-11", |scene| unpacked(scene, 700, 0)),
     ("WAL-11", |scene| unpacked(scene, 9_000, 1_600)),
     // The worker finds rows by the key, and a few scans are a person's.

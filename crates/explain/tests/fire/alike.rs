@@ -16,7 +16,7 @@ fn own(scene: &mut Scene, name: &str, owner: &str, value: &str) {
 }
 
 /// So many sessions of a role at work.
-fn at_work(scene: &mut Scene, user: &str, sessions: u64) {
+pub(crate) fn at_work(scene: &mut Scene, user: &str, sessions: u64) {
     let group =
         json!({"node": "n1", "application": "shop", "user": user, "database": "db", "client": "local"});
     scene.set("activity", group, json!({"sessions": sessions}));

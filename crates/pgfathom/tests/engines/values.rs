@@ -28,7 +28,7 @@ fn lines(lab: &ClusterLab, profile: Profile) -> Vec<Line> {
         .expect("the cluster answers")
 }
 
-/// Each of these checks differs, and every value of the profile has a line.
+/// Each of these checks differs.
 fn found(lines: &[Line], checks: &[&str]) {
     for check in checks {
         let line = lines.iter().find(|line| line.check == *check);

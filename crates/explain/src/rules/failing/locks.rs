@@ -63,7 +63,7 @@ fn room(case: &Case, node: &str) -> Option<f64> {
 pub(super) fn evidence(case: &Case, node: &str) -> Vec<String> {
     let room = room(case, node).map(|room| {
         format!(
-            "the table has room for some {} locks of all sessions together: {SETTING} times max_connections and max_prepared_transactions",
+            "the table has room for some {} locks of all sessions together: {SETTING} times the sum of max_connections and max_prepared_transactions",
             units::count(room)
         )
     });

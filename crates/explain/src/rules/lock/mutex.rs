@@ -32,7 +32,7 @@ pub(super) fn changes_hands(case: &Case, node: &str, holder: u64, waiting: &[&Wa
 pub(super) struct Holder {
     /// The session, with its application.
     pub(super) who: String,
-    /// Whether it is idle meanwhile: what it holds the lock for is no work of the server.
+    /// Whether it is idle while it holds it: what it holds the lock for is no work of the server.
     pub(super) is_idle: bool,
     /// What it executed last.
     pub(super) query: String,

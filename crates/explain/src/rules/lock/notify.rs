@@ -5,6 +5,7 @@ use crate::rules::costly::{lowered, plain};
 use crate::rules::paste::literal;
 use crate::units;
 use record::finding::NodeTime;
+use record::watched::NONE_NOTIFIES;
 
 /// Tables and statements that are named.
 const SOURCES_MAX: usize = 3;
@@ -17,12 +18,15 @@ fn written(table: &Thing<'_>) -> f64 {
     ["rows_inserted", "rows_updated", "rows_deleted"].iter().filter_map(|field| table.lines.rate(field)).sum()
 }
 
+/// The field with the triggers of a table that send NOTIFY.
+const NOTIFYING: &str = "notifying_triggers";
+
 /// Tables with triggers that send NOTIFY, those that are written the most first. Of older recordings, which do not know what a trigger sends, all that have
 /// triggers.
 fn tables<'a>(case: &'a Case, time: &'a NodeTime) -> Vec<(Thing<'a>, &'static str)> {
     let of = |field: &'static str| {
         let fits = move |table: &Thing<'_>| {
-            !table.lines.word(field).is_empty() && written(table) >= WRITTEN_PER_S_MIN
+            !["", NONE_NOTIFIES].contains(&table.lines.word(field)) && written(table) >= WRITTEN_PER_S_MIN
         };
         let mut found: Vec<_> =
             case.at("table", &time.node).filter(fits).map(|table| (table, field)).collect();
@@ -33,9 +37,6 @@ fn tables<'a>(case: &'a Case, time: &'a NodeTime) -> Vec<(Thing<'a>, &'static st
     let known = of(NOTIFYING);
     if known.is_empty() && is_unknown(case, &time.node) { of("trigger_functions") } else { known }
 }
-
-/// The field with the triggers of a table that send NOTIFY.
-const NOTIFYING: &str = "notifying_triggers";
 
 /// Whether the recording does not have what triggers send.
 fn is_unknown(case: &Case, node: &str) -> bool {
@@ -55,7 +56,9 @@ fn statements<'a>(case: &'a Case, time: &'a NodeTime) -> impl Iterator<Item = &'
 
 /// Where NOTIFY comes from, as evidence.
 pub(super) fn sources(case: &Case, time: &NodeTime) -> Vec<String> {
-    let of_tables = tables(case, time).into_iter().map(|(table, field)| {
+    let tables = tables(case, time);
+    let are_known = tables.iter().all(|(_, field)| *field == NOTIFYING);
+    let of_tables = tables.into_iter().map(|(table, field)| {
         let sends = if field == NOTIFYING { "sends NOTIFY" } else { "may send NOTIFY" };
         format!(
             "table {}, {} rows written a second, has a trigger that {sends}: {}",
@@ -69,7 +72,8 @@ pub(super) fn sources(case: &Case, time: &NodeTime) -> Vec<String> {
         .collect();
     texts.dedup();
     texts.truncate(SOURCES_MAX);
-    of_tables.chain(texts).collect()
+    // What is certain comes first.
+    if are_known { of_tables.chain(texts).collect() } else { texts.into_iter().chain(of_tables).collect() }
 }
 
 /// The first source, as a part of the claim.

@@ -146,13 +146,13 @@ fn of_queue(case: &Case, time: &NodeTime, waits: &Waits, queue: &Queue, queued: 
 
 /// Who holds the lock, and what for, as a part of a claim.
 fn held_by(holder: &mutex::Holder) -> String {
-    let meanwhile = match holder.is_idle {
+    let idle = match holder.is_idle {
         true => {
-            ", and is idle meanwhile: it holds it over work that is not the database's (a call of another service, a file)"
+            ", and is idle all the time: it holds it over work that is not the database's (a call of another service, a file)"
         }
         false => "",
     };
-    format!("; {} holds it at most looks{meanwhile}", holder.who)
+    format!("; {} held it in most samples{idle}", holder.who)
 }
 
 /// Whether LCK-03 reports the queue behind a root: then it is no single session that should end.

@@ -1,6 +1,6 @@
 //! TXN-08: statements that statement_timeout cancels.
 
-use super::super::costly::busy;
+use super::super::costly::{busy, plain};
 use crate::case::Case;
 use crate::case::engine::reset_command;
 use crate::rule::{Answer, Claim};
@@ -15,6 +15,8 @@ const CANCELLED_SHARE_MIN: f64 = 0.1;
 const CANCELLED_MIN: f64 = 2.0;
 /// As the server's log has it.
 const CANCELLED: &str = "canceling statement due to statement timeout";
+/// Characters of a statement.
+const STATEMENT_CHARS: usize = 200;
 /// Of the session time, that of statements which are cancelled.
 const WASTED_SHARE_MIN: f64 = 0.2;
 
@@ -26,10 +28,11 @@ struct Timeout<'a> {
     ms: f64,
 }
 
-/// The shortest statement_timeout of the server, a role or a database.
+/// The shortest statement_timeout of the server, or of a role or database at work.
 fn timeout<'a>(case: &'a Case, node: &'a str) -> Option<Timeout<'a>> {
     const NAME: &str = "statement_timeout";
-    let own = case.own_settings(node, NAME).map(|(owner, value)| (Some(owner), value));
+    let own = case.own_settings(node, NAME).filter(|(owner, _)| case.is_at_work(node, owner, ""));
+    let own = own.map(|(owner, value)| (Some(owner), value));
     let all = case.setting(node, NAME).map(|value| (None, value));
     let known = own
         .chain(all)
@@ -132,7 +135,7 @@ pub(super) fn judge(case: &Case) -> Answer {
             .with((wasted > 0.0).then_some(wasted), |claim, wasted| claim.number("share", wasted))
             .because(format!("the server's log: {CANCELLED}"))
             .with(logged.statement, |claim, text| {
-                claim.because(format!("one of them: {}", text.chars().take(200).collect::<String>()))
+                claim.because(format!("one of them: {}", plain(text, STATEMENT_CHARS)))
             })
             .because(format!(
                 "{} of the transactions are rolled back; statements that ended take {} of the session time, and pg_stat_statements does not count \

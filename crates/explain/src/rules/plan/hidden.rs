@@ -166,8 +166,7 @@ pub(in crate::rules) fn does_more(planned: &Planned<'_>) -> bool {
 }
 
 /// Whether a plan has a loop that may run its inner side more than once, or a subquery that is run for each row: not one over the single result of a function
-/// or an aggregate, as of
-/// `FROM plainto_tsquery(...) AS query`.
+/// or an aggregate, as of `FROM plainto_tsquery(...) AS query`.
 fn repeats(planned: &Planned<'_>) -> bool {
     let is_single = |outer: &Thing<'_>| match outer.lines.word("kind") {
         "Function Scan" | "Result" => number(outer, "rows_planned") <= 1.0,

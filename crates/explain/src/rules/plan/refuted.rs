@@ -1,6 +1,5 @@
 //! Plans that the counters refute: watch plans a statement for any values, and sessions execute it by another plan. A plan that reads a table as a whole,
-//! while no
-//! scan of the whole table is counted and its indexes are searched, is no evidence of what executions do.
+//! while no scan of the whole table is counted and its indexes are searched, is no evidence of what executions do.
 
 use super::{Planned, SHARE_MIN, recorded};
 use crate::case::{Case, Thing};

@@ -46,7 +46,8 @@ fn failing(case: &Case, subscription: &Thing<'_>) -> Option<Claim> {
     let name = record::statement::quoted(subscription.name);
     let is = |field: &str| subscription.lines.flag(field) != Some(false);
     let state = record::subscription::state(is("enabled"), is("running"), errors as u64);
-    let what = format!("{state}: changes of the other node are not applied");
+    let which = if is("enabled") && is("running") { " that fail" } else { "" };
+    let what = format!("{state}: changes of the other node{which} are not applied");
     Some(
         claim(subscription, Severity::High, &what)
             .number("errors", errors)

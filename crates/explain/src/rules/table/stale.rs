@@ -156,8 +156,7 @@ fn is_felt(case: &Case, time: &NodeTime, table: &Thing<'_>) -> bool {
 }
 
 /// The largest statement that joins a table with others and touches far more than it returns: how the other tables are read depends on how many rows the
-/// planner
-/// expects of this one, so the time may be in them.
+/// planner expects of this one, so the time may be in them.
 fn joined<'a>(time: &'a NodeTime, table: &Thing<'_>) -> Option<&'a StatementTime> {
     let relation = table.lines.word("relation");
     let is_led = |statement: &&StatementTime| {
