@@ -247,8 +247,22 @@ fn mixed<'a>(case: &'a Case, planned: Planned<'a>) -> Option<(Odd<'a>, f64)> {
     let table = table(case, &odd.planned, odd.relation)?;
     let blocks = table.lines.last("bytes")? / BLOCK_BYTES;
     let fits = if odd.is_used { odd.blocks() >= blocks * OF_TABLE_MIN } else { odd.keeps_few() };
-    let is_rightly_read = odd.is_in_order() && unsummarized(case, &odd).is_none();
+    let is_rightly_read =
+        odd.is_in_order() && unsummarized(case, &odd).is_none() && !is_spoilt(case, &odd, blocks);
     (fits && odd.blocks() >= BLOCKS_MIN && !is_rightly_read).then_some((odd, blocks))
+}
+
+/// Of the rows of a table, those that a search is for: in their order they lie in few ranges.
+const WANTED_MAX: f64 = 0.02;
+/// Blocks of a table that has many ranges of 128.
+const MANY_RANGES_BLOCKS: f64 = 2_560.0;
+
+/// Whether the order of a column, which its correlation shows, is spoilt by a few rows: a late row in each range is enough for ranges to overlap, and then a
+/// search for few rows reads most blocks of the table.
+fn is_spoilt(case: &Case, odd: &Odd<'_>, blocks: f64) -> bool {
+    let all = table(case, &odd.planned, odd.relation).and_then(|table| table.lines.last("live_rows"));
+    let wanted = plan::rows_wanted(&odd.planned, &odd.node).zip(all);
+    odd.is_used && blocks >= MANY_RANGES_BLOCKS && wanted.is_some_and(|(rows, all)| rows <= all * WANTED_MAX)
 }
 
 /// From here on the values of a column are in the order of the table.
@@ -306,14 +320,20 @@ fn block_range(case: &Case) -> Answer {
     let mut claims = vec![];
     for planned in planned(case, SHARE_MIN) {
         let Some((odd, blocks)) = mixed(case, planned) else { continue };
-        if odd.is_in_order() {
-            let how_sure = unsummarized(case, &odd);
-            claims.extend(how_sure.map(|severity| not_summarized(case, &odd, blocks, severity)));
+        if let Some(severity) =
+            Some(&odd).filter(|odd| odd.is_in_order()).and_then(|odd| unsummarized(case, odd))
+        {
+            claims.push(not_summarized(case, &odd, blocks, severity));
             continue;
         }
+        let order = match odd.is_in_order() {
+            true => {
+                "most values are in the order of the table, but so many rows came late or were moved that nearly each range of blocks has one"
+            }
+            false => "whose values are not in the order of the table",
+        };
         let text = format!(
-            "a statement that takes {} of the session time touches {} of the {} blocks of {}: BRIN index {} is on {}, whose values are not in the \
-                order of the table",
+            "a statement that takes {} of the session time touches {} of the {} blocks of {}: BRIN index {} is on {}, {order}",
             units::percent(odd.planned.statement.share),
             units::short(odd.blocks()),
             units::short(blocks),

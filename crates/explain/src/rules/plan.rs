@@ -45,7 +45,9 @@ pub(super) use spill::work_mem_of;
 pub(super) use tree::{below, inputs, number};
 pub(super) use unserved::{Reason, reason as why_unserved};
 pub(super) use unusable::{is_obstructed, pattern_of};
-pub(super) use wanted::{HOW_MANY_FIT, Wanted, is_in_doubt, is_unknown_by_text, needs_all, wanted};
+pub(super) use wanted::{
+    HOW_MANY_FIT, Wanted, is_in_doubt, is_unknown_by_text, needs_all, rows_wanted, wanted,
+};
 pub(crate) use wanted::{UNSURE, WHAT_IT_IS_FOR};
 
 /// A plan is made only of a statement that was counted, or that sessions were seen at work with.
@@ -347,14 +349,21 @@ fn wrong_rows(planned: &Planned<'_>) -> Option<(f64, f64)> {
         return None;
     }
     let (expected, counted) = (planned.plan.lines.last("rows_planned")?, planned.statement.rows?);
-    // Of groups the planner guesses how many there are, and nothing above depends on it.
-    let makes_groups = planned.nodes.first().is_some_and(|top| top.lines.word("kind") == "Aggregate");
+    // Of groups the planner guesses how many there are, and nothing above depends on it but their order.
+    let mut nodes = planned.nodes.iter().map(|node| node.lines.word("kind"));
+    let makes_groups =
+        nodes.find(|kind| !PASSES_ON.contains(kind)).is_some_and(|kind| GROUPS.contains(&kind));
     if makes_groups && counted < expected {
         return None;
     }
     let (less, more) = (expected.min(counted).max(1.0), expected.max(counted));
     (more >= ROWS_MIN && more / less >= WRONG_FACTOR).then_some((expected, counted))
 }
+
+/// Nodes that return the rows that they are given.
+const PASSES_ON: [&str; 5] = ["Sort", "Incremental Sort", "Gather", "Gather Merge", "Result"];
+/// Nodes that return a row for each group of rows.
+const GROUPS: [&str; 3] = ["Aggregate", "Group", "Unique"];
 
 /// Nodes above which fewer rows leave the plan than the node returns.
 const REDUCES: [&str; 5] = ["Aggregate", "Limit", "Group", "Unique", "SetOp"];

@@ -215,7 +215,7 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
     ("PLAN-32", &["PLAN-24", "MEM-04", "SES-03", "IO-07"]),
     ("PLAN-35", &["PLAN-24", "MEM-04", "SES-03", "IO-07"]),
     ("PLAN-37", &["PLAN-24", "PLAN-05", "MEM-04", "SES-03", "IO-07"]),
-    ("PLAN-38", &["PLAN-24", "MEM-04", "SES-03", "IO-07"]),
+    ("PLAN-38", &["PLAN-12", "PLAN-24", "MEM-04", "SES-03", "IO-07"]),
     ("PLAN-40", &["PLAN-24", "MEM-04", "SES-03", "IO-07"]),
     ("PLAN-41", &["PLAN-24"]),
     ("PLAN-24", &["PLAN-29"]),

@@ -139,8 +139,9 @@ fn of_ranges(scene: &mut Scene, fields: Value) {
     );
     let condition = "((gauge.at >= $1) AND (gauge.at <= $2))";
     let heap = json!({"relation": "public.gauge", "condition": condition, "rows_planned": 4_500.0, "table_rows": 900_000.0});
-    node(scene, 1, 0, "Bitmap Heap Scan", heap);
-    node(scene, 2, 1, "Bitmap Index Scan", json!({"index": "gauge_at", "condition": condition}));
+    node(scene, 1, 0, "Aggregate", json!({}));
+    node(scene, 2, 1, "Bitmap Heap Scan", heap);
+    node(scene, 3, 2, "Bitmap Index Scan", json!({"index": "gauge_at", "condition": condition}));
     let keys = json!({"node": "n1", "relation": "public.gauge", "index": "gauge_at"});
     let index = json!({"database": "db", "columns": "at", "method": "brin", "valid": true, "partial": false, "correlation": 0.99});
     scene.set("plan_index", keys, index);
@@ -151,6 +152,14 @@ fn of_ranges(scene: &mut Scene, fields: Value) {
         json!({"bytes": 73_728_000, "live_rows": 900_000, "planned_rows": 900_000, "dead_rows": 0}),
     );
     scene.set("table", keys, fields);
+}
+
+/// The same of a statement that returns few rows of ranges that are summarized.
+fn spoilt_ranges(scene: &mut Scene) {
+    of_ranges(scene, json!({"all_visible_share": 1.0}));
+    let text = "select level from gauge where at between $1 and $2 order by level";
+    statement(scene, text, json!({"calls": 100, "rows": 19_000, "shared_hit": 900_000}), json!({}));
+    node(scene, 1, 0, "Sort", json!({"condition": "gauge.level"}));
 }
 
 /// A write of a table, and most of the blocks in another relation, which is a partition of this one.
@@ -245,6 +254,8 @@ pub(super) const CASES: &[Fires] = &[
     ("PLAN-38", Co, |scene| of_ranges(scene, json!({"all_visible_share": 0.0}))),
     // Most of the rows came after the last vacuum.
     ("PLAN-38", Co, |scene| of_ranges(scene, json!({"all_visible_share": 0.99, "planned_rows": 300_000}))),
+    // Late rows in each range: it touches all blocks for the few rows that it returns.
+    ("PLAN-38", Co, spoilt_ranges),
     ("PLAN-21", Counter, |scene| forbidden(scene, "(note ~~ $1)", "note text", "gin_trgm_ops")),
 ];
 

@@ -137,6 +137,15 @@ pub(super) fn is_aggregated(planned: &Planned<'_>, node: &Thing<'_>) -> bool {
     planned.above(node).iter().any(|kind| AGGREGATES.contains(kind))
 }
 
+/// The rows that an execution is for, if that is known: those that it returns, or, where an aggregate takes them, what the planner expects of known values.
+pub(in crate::rules) fn rows_wanted(planned: &Planned<'_>, node: &Thing<'_>) -> Option<f64> {
+    match (is_aggregated(planned, node), is_guess(planned)) {
+        (false, _) => planned.statement.rows,
+        (true, false) => node.lines.last("rows_planned"),
+        (true, true) => None,
+    }
+}
+
 /// Whether the planner has only a default for how many rows fit: ranges between unknown values, patterns, functions and subqueries. How many different values
 /// a column has is known, so that the share of one of them is a good estimate.
 fn is_guessed(filter: &str, conditions: &[Condition]) -> bool {
