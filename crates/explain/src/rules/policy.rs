@@ -2,6 +2,7 @@
 //! read from the catalog.
 
 mod advice;
+mod held;
 mod work;
 
 use super::costly::{busy, in_a_line, names_table, rows_read, severity};
@@ -12,6 +13,7 @@ use crate::node_time::{FOR_CPU, ON_CPU, share_of_part};
 use crate::rule::Need::Field;
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
+use held::Held;
 use record::finding::{Level, NodeTime, Severity, StatementTime};
 use record::statement::{self, Verb};
 use record::watched::PECULIAR;
@@ -25,7 +27,8 @@ pub(super) const RULES: &[Rule] = &[Rule {
     needs: &[Field("statement", "calls"), Field("server", "sessions_active")],
     limits: "20 % of the session time in a statement on a table with row-level security that touches 1,000 blocks, 8 for each unit of the planner's \
         cost; or that reads 1,000 rows, each for 0.2 us of CPU time or more, while a policy calls a function or a subquery for them, or with 20 % of the \
-        time in tables that no statement names; or without an index for the column that a policy compares (ours)",
+        time in tables that no statement names; or without an index for the column that a policy compares; or whose own condition, by a pattern, a function \
+        or a type without LEAKPROOF operators, waits for the policy (ours)",
     judge,
     links: &["https://www.postgresql.org/docs/current/ddl-rowsecurity.html"],
 }];
@@ -36,6 +39,8 @@ const SHARE_MIN: f64 = 0.2;
 const SECURED: &str = "row-level security";
 /// Rows that an execution reads.
 const ROWS_MIN: f64 = 1_000.0;
+/// Blocks of an execution that has to check its condition behind the policy.
+const BLOCKS_MIN: f64 = 100.0;
 /// CPU time for each of them, in milliseconds: a scan with a comparison takes a quarter of it or less, a call in PL/pgSQL twice as much and more.
 const ROW_MS_MIN: f64 = 0.000_2;
 /// Of the rows that it reads, those that a statement returns if a policy leaves few.
@@ -50,6 +55,8 @@ struct Secured<'a> {
     rows: Option<f64>,
     /// The index that begins with the column of the policy.
     index: Option<&'a str>,
+    /// The condition of the statement that has to wait for the policy, where that is the cause.
+    held: Option<Held<'a>>,
 }
 
 fn judge(case: &Case) -> Answer {
@@ -154,7 +161,8 @@ fn known<'a>(
     let work = its.map(|(_, policy)| work::of(policy)).min_by_key(|work| work.kind)?;
     let relation = work.policy.relation.as_str();
     let rows = rows_read(case, time, statement, relation).filter(|rows| *rows >= ROWS_MIN);
-    let does_more = plan_of(case, time, statement).as_ref().is_some_and(does_more);
+    let planned = plan_of(case, time, statement);
+    let does_more = planned.as_ref().is_some_and(does_more);
     let index = work.column.as_deref().and_then(|column| index_on(case, time, relation, column));
     let lacks_index = index.is_none() && work.column.is_some() && has_indexes(case, time, relation);
     let each = rows.and_then(|rows| each_ms(time, statement, rows));
@@ -172,7 +180,10 @@ fn known<'a>(
         Kind::Constant => lacks_index && (is_costly && leaves_few || does_more),
         Kind::Value => lacks_index && leaves_few && !has_own_condition(statement),
     };
-    fits.then(|| claim(case, &Secured { time, statement, work, rows, index }))
+    let held = || held::of(case, time, statement, relation, planned.as_ref());
+    let is_large = rows.is_some() && leaves_few && statement.blocks.is_none_or(|blocks| blocks >= BLOCKS_MIN);
+    let held = if fits || !is_large { None } else { held() };
+    (fits || held.is_some()).then(|| claim(case, &Secured { time, statement, work, rows, index, held }))
 }
 
 /// Whether what it returns does not show how many rows it was allowed to see.
@@ -182,7 +193,8 @@ fn aggregates(statement: &StatementTime) -> bool {
 
 fn claim(case: &Case, found: &Secured<'_>) -> Claim {
     let Secured { time, statement, work, rows, .. } = found;
-    let is_unsure = matches!(work.kind, Kind::Value | Kind::Constant) && aggregates(statement);
+    let is_cheap = matches!(work.kind, Kind::Value | Kind::Constant) || found.held.is_some();
+    let is_unsure = is_cheap && aggregates(statement);
     let most = if is_unsure { Severity::Medium } else { Severity::High };
     let text = format!(
         "{}: {} of the session time is one statement on {}, {}",
@@ -214,13 +226,13 @@ fn claim(case: &Case, found: &Secured<'_>) -> Claim {
                 units::us(each_ms * 1e3)
             ))
         })
-        .with(advice::held_back(statement), Claim::because)
+        .with(advice::held_back(statement).filter(|_| found.held.is_none()), Claim::because)
         .lacking("the policy's own work: EXPLAIN (ANALYZE, BUFFERS) as the role of the application shows it; superusers, the owner and roles with BYPASSRLS \
             get a plan without policies")
         .with(is_unsure.then_some(super::plan::HOW_MANY_FIT), |claim, lack| {
             claim.lacking(lack).number(super::plan::UNSURE, 1.0)
         })
-        .remedy(advice::text(found), &commands)
+        .remedy(&advice::text(found), &commands)
 }
 
 /// A finding where the policies were not recorded: the statement does more than its plan shows.

@@ -40,6 +40,9 @@ pub(super) fn sentence(found: &Secured<'_>) -> String {
             function.volatility
         )
     });
+    if let Some(held) = &found.held {
+        return held.sentence(&policy, &rows);
+    }
     match (work.kind, found.index) {
         (Kind::OfColumn, _) => {
             format!("whose policy {policy} calls {function} with column {column} for {rows}")
@@ -62,20 +65,27 @@ pub(super) fn sentence(found: &Secured<'_>) -> String {
 }
 
 /// What helps.
-pub(super) fn text(found: &Secured<'_>) -> &'static str {
-    match found.work.kind {
+pub(super) fn text(found: &Secured<'_>) -> String {
+    if let Some(held) = &found.held {
+        return held.advice();
+    }
+    let text = match found.work.kind {
         Kind::OfColumn => OF_COLUMN,
         Kind::Volatile => VOLATILE,
         Kind::Subquery => SUBQUERY,
         Kind::Constant => CONSTANT,
         Kind::Value => VALUE,
-    }
+    };
+    text.to_string()
 }
 
 /// What to type.
 pub(super) fn commands(found: &Secured<'_>) -> Vec<String> {
     let work = &found.work;
     let policy = work.policy;
+    if let Some(held) = &found.held {
+        return held.commands(&policy.relation, &literal(&policy.relation));
+    }
     let mut commands = vec![];
     if let Some(function) = work.function {
         commands.push(format!("SELECT pg_get_functiondef({}::regprocedure);", literal(&function.signature)));
