@@ -4,7 +4,7 @@
 use crate::advice::{commands, fired, of};
 use crate::fire::outside::{POOLER, pool};
 use crate::fire::plan::{node, statement};
-use crate::scene::{Scene, wait};
+use crate::scene::{Scene, vacuum_wait, wait};
 use record::Findings;
 use record::finding::Severity;
 use serde_json::{Value, json};
@@ -225,4 +225,38 @@ fn a_kill_that_the_kernel_did_not_count_was_sent() {
     );
     let (claim, typed) = killed(Value::Null);
     assert!(claim.contains("was killed by signal 9") && typed.contains("out of memory"), "{claim}");
+}
+
+/// A vacuum of a table with many dead rows, at 100 pages a second by its cost limit.
+fn paced(scene: &mut Scene, dead_rows: u64) {
+    let node = json!({"node": "n1"});
+    for (name, value) in [("autovacuum_vacuum_cost_delay", "100ms"), ("autovacuum_vacuum_cost_limit", "10")] {
+        scene.fact(node.clone(), "setting", name, value);
+    }
+    let keys = json!({"node": "n1", "pid": 900, "command": "vacuum", "relation": "public.cart"});
+    let fields = json!({"phase": "scanning heap", "total": 30_000, "unit": "blocks", "wraparound": false, "auto": true, "index_passes": 0});
+    scene.set("progress", keys.clone(), fields);
+    scene.vary("progress", keys, "done", |second| second as f64 * 100.0);
+    scene.set("wait", vacuum_wait("n1", "Timeout", "VacuumDelay"), json!({"sessions": 1}));
+    let keys = json!({"node": "n1", "database": "db", "relation": "public.cart"});
+    scene.set("table", keys, json!({"bytes": 245_760_000, "live_rows": 500_000, "dead_rows": dead_rows, "index_bytes": 24_576_000}));
+}
+
+/// The scan is a small part of what it does: each page with a dead row is changed, which costs twenty times as much as to read it.
+#[test]
+fn a_vacuum_names_its_table_and_the_time_of_all_that_it_has_to_do() {
+    let mut scene = Scene::healthy();
+    paced(&mut scene, 760_000);
+    let found = scene.explain();
+    let finding = of(&found, "VAC-01");
+    assert_eq!(finding.severity, Severity::Medium, "{finding:?}");
+    // 30,000 pages at 21 and 3,000 of the indexes at 1, with a budget of 100 a second, behind the scan.
+    assert!(finding.claim.contains("the vacuum of public.cart ends in about 1 h 4"), "{}", finding.claim);
+
+    let mut scene = Scene::healthy();
+    paced(&mut scene, 0);
+    let found = scene.explain();
+    let finding = of(&found, "VAC-01");
+    assert_eq!(finding.severity, Severity::Low, "{finding:?}");
+    assert!(finding.claim.contains("of public.cart ends in 2 min"), "{}", finding.claim);
 }

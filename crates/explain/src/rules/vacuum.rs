@@ -1,5 +1,6 @@
 //! VAC: vacuum, and what hinders it. After a big load it runs for days, so these rules also estimate how long it will take.
 
+mod ahead;
 mod cancelled;
 mod eager;
 mod horizon;
@@ -22,9 +23,10 @@ use wraparound::wraparound;
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "VAC-01",
-        title: "vacuum against wraparound sleeps for its cost limit",
+        title: "autovacuum sleeps for its cost limit",
         needs: &[Field("server", "autovacuum_workers"), Looked("wait")],
-        limits: "half of the samples of autovacuum workers in Timeout:VacuumDelay, of all or for 30 s (R0: a day for 3.2 of 9.3 TB)",
+        limits: "half of the samples of autovacuum workers in Timeout:VacuumDelay, of all or for 30 s (R0: a day for 3.2 of 9.3 TB); medium if dead rows are a \
+            fifth of the living ones and it takes over ten minutes (ours)",
         judge: delayed,
         links: &["https://www.postgresql.org/docs/current/routine-vacuuming.html#VACUUM-FOR-WRAPAROUND"],
     },
@@ -158,15 +160,6 @@ fn block_bytes(lines: &Lines) -> f64 {
     if lines.word("unit") == "bytes" { 1.0 } else { BLOCK_BYTES }
 }
 
-/// How long the slowest vacuum takes at its pace; `None` if that of one is not known.
-fn left(case: &Case, node: &str) -> Option<f64> {
-    let each: Option<Vec<f64>> = vacuums(case, node).map(|progress| Some(pace(progress.lines)?.1)).collect();
-    each?.into_iter().reduce(f64::max)
-}
-
-/// A vacuum that ends so soon may be paced: that is what the limit is for.
-const SOON_S: f64 = 600.0;
-
 /// Describes the progress of each wraparound vacuum.
 fn with_pace(case: &Case, node: &str, mut claim: Claim) -> Claim {
     let mut worst: f64 = 0.0;
@@ -239,27 +232,28 @@ fn delayed(case: &Case) -> Answer {
         let Some(phase) = Phase::of(waits, is_delay) else { continue };
         let share = phase.share;
         let forced = vacuums(case, node).any(|progress| progress.lines.word("wraparound") == "true");
-        let soon = left(case, node).filter(|left| *left <= SOON_S && vacuums(case, node).count() == 1);
         // The value at that time: after a change, the finding must not blame a delay of 0 for the sleep.
-        let setting = |name: &str| case.setting_at(node, name, phase.within.from_us);
-        let delay = setting("autovacuum_vacuum_cost_delay").unwrap_or("2ms");
-        let limit = setting("autovacuum_vacuum_cost_limit")
-            .filter(|limit| *limit != "-1")
-            .or(setting("vacuum_cost_limit"))
-            .unwrap_or("200");
+        let pacing = ahead::Pacing::of(case, node, phase.within.from_us);
+        let left = ahead::slowest(case, node, &pacing);
+        let is_soon = left.as_ref().is_some_and(ahead::Ahead::is_soon);
         let workers = case
             .one("server", node)
             .and_then(|server| phase.series(server, "autovacuum_workers"))
             .map_or(1.0, |series| series.max());
+        let severity = match left.as_ref().is_some_and(ahead::Ahead::is_behind) {
+            _ if forced && !is_soon => Severity::High,
+            true => Severity::Medium,
+            false => Severity::Low,
+        };
         let claim = Claim::new(
-            if forced && soon.is_none() { Severity::High } else { Severity::Low },
+            severity,
             Level::DiscriminatingCounter,
             format!(
                 "{node}: {} slept for the cost limit during {} of the time{}{}",
                 units::counted(workers as usize, "autovacuum worker"),
                 units::percent(share),
                 if forced { " although they must prevent wraparound" } else { "" },
-                soon.map_or(String::new(), |left| format!("; at this pace the table at work ends in {}", units::seconds(left)))
+                left.as_ref().map_or(String::new(), |left| format!("; {left}"))
             ),
         )
         .on_node(node)
@@ -267,7 +261,11 @@ fn delayed(case: &Case) -> Answer {
         .number("delay_share", share)
         .number("workers", workers)
         .because(format!("{} of their samples are in Timeout:VacuumDelay", units::percent(share)))
-        .because(format!("autovacuum_vacuum_cost_delay is {delay}, the limit {limit}, shared by all workers: more workers divide it, they do not raise it"))
+        .because(format!(
+            "autovacuum_vacuum_cost_delay is {}, the limit {}, shared by all workers: more workers divide it, they do not raise it",
+            pacing.delay, pacing.limit
+        ))
+        .with(left.as_ref(), |claim, left| claim.because(left.because()))
         .not(format!("disk or WAL: only {} of their samples wait for those", units::percent(phase.share_of(waits, |kind, _| kind == "IO"))));
         claims.push(
             with_pace(case, node, claim)
