@@ -90,3 +90,51 @@ fn the_column_with_the_large_values_is_named() {
         of(&found, "PLAN-34").claim
     );
 }
+
+/// A deadlock between two statements, of which the server wrote the texts into its log.
+fn deadlock(scene: &mut Scene, second: u64, of: (u64, &str), other: (u64, &str)) {
+    let detail = format!(
+        "Process {0} waits for ShareLock on transaction 7; blocked by process {1}.\nProcess {1} waits for ShareLock on transaction 8; blocked by process {0}.\n\
+         Process {0}: {2};\nProcess {1}: {3}",
+        of.0, other.0, of.1, other.1
+    );
+    let more = json!({"node": "n1", "pid": of.0, "detail": detail, "statement": of.1});
+    scene.event(second, event::DEADLOCK, "deadlock detected", more);
+}
+
+#[test]
+fn deadlocks_name_the_statements_and_applications_that_wait_for_each_other() {
+    let mut scene = Scene::healthy();
+    for (pid, application) in [(11, "picking"), (12, "goods-receipt")] {
+        scene.set(
+            "session",
+            json!({"node": "n1", "pid": pid}),
+            json!({"application": application, "state": "active"}),
+        );
+    }
+    let taken = "UPDATE stock SET n = n - 1 WHERE item = ";
+    let added = "UPDATE stock SET n = n + 7, at = now() WHERE item = ";
+    for second in 1..9 {
+        let (first, other) = (format!("{taken}{second}"), format!("{added}{second}"));
+        deadlock(&mut scene, second, (11, &first), (12, &other));
+    }
+    let found = scene.explain();
+    let finding = of(&found, "GEN-02");
+    for part in [
+        "8 deadlocks in",
+        "UPDATE stock SET n = n - $1 WHERE item = $2 (picking)",
+        "at = now() WHERE item = $2 (goods-receipt)",
+    ] {
+        assert!(finding.claim.contains(part), "{part}: {}", finding.claim);
+    }
+    assert!(finding.evidence.iter().any(|line| line.starts_with("in 8 of 8 deadlocks: ")), "{finding:?}");
+
+    // Both are executions of the same statement.
+    let mut scene = Scene::healthy();
+    for second in 1..9 {
+        let (first, other) = (format!("{taken}{second}"), format!("{taken}{}", second + 1));
+        deadlock(&mut scene, second, (11, &first), (12, &other));
+    }
+    let claim = of(&scene.explain(), "GEN-02").claim.clone();
+    assert!(claim.contains("between executions of one statement: UPDATE stock SET n = n - $1"), "{claim}");
+}

@@ -4,6 +4,7 @@ mod behind;
 pub(crate) mod deadlock;
 mod late;
 mod maximum;
+mod parties;
 mod vain;
 
 use crate::case::{Case, Lines};

@@ -13,6 +13,8 @@ const ERRORS_PER_TICK: usize = 10;
 const EVENTS_PER_TICK: usize = 50;
 /// Characters of a message that are kept.
 const MESSAGE_CHARS: usize = 300;
+/// Characters of what is written about a deadlock: it has the statements of all that take part.
+const DEADLOCK_CHARS: usize = 4_000;
 /// Characters of a statement that are read.
 const STATEMENT_CHARS: usize = 4_000;
 /// SQLSTATE of a deadlock: the same in every language.
@@ -129,7 +131,7 @@ impl Reader {
             let event = self.place.event(t_us, event::DEADLOCK, "deadlock detected");
             batch.event(
                 with_pid(event, entry)
-                    .with("detail", shortened(&entry.detail))
+                    .with("detail", entry.detail.chars().take(DEADLOCK_CHARS).collect::<String>())
                     .with("statement", shortened(&entry.statement)),
             );
         } else if let Some(event) = self.bounded(entry, t_us) {

@@ -175,8 +175,9 @@ fn a_deadlock_keeps_its_detail_and_errors_are_counted() {
     append(
         &path,
         &format!(
-            "{0}ERROR:  deadlock detected\n{0}DETAIL:  Process 5 waits for ShareLock on transaction 7; blocked by process 6.\n\tProcess 6 waits for ShareLock on transaction 8; blocked by process 5.\n{0}HINT:  See server log for query details.\n{0}STATEMENT:  update t set v = 1\n",
-            head(5)
+            "{0}ERROR:  deadlock detected\n{0}DETAIL:  Process 5 waits for ShareLock on transaction 7; blocked by process 6.\n\tProcess 6 waits for ShareLock on transaction 8; blocked by process 5.\n\tProcess 5: {1}\n\tProcess 6: delete from t\n{0}HINT:  See server log for query details.\n{0}STATEMENT:  update t set v = 1\n",
+            head(5),
+            "x".repeat(900)
         ),
     );
     for number in 0..3 {
@@ -194,7 +195,8 @@ fn a_deadlock_keeps_its_detail_and_errors_are_counted() {
     let events = read(&mut follower);
     let kinds: Vec<&str> = events.iter().map(|event| event.kind.as_str()).collect();
     assert_eq!(kinds, ["deadlock", "server_log", "server_log"]);
-    assert!(events[0].more["detail"].as_str().expect("text").contains("blocked by process 5"));
+    // The last line has a statement as well, behind a long one.
+    assert!(events[0].more["detail"].as_str().expect("text").ends_with("Process 6: delete from t"));
     assert_eq!(events[0].more["statement"], "update t set v = 1");
     let repeated = events.iter().find_map(|event| event.more.get("repeated")).expect("one was repeated");
     assert_eq!(repeated, 2);

@@ -1,5 +1,6 @@
 //! GEN-02: deadlocks, as the servers count them, as their logs have them, and as the client got them.
 
+use super::parties::{self, parties};
 use crate::case::Case;
 use crate::rule::{Answer, Claim};
 use crate::units;
@@ -12,6 +13,9 @@ const DEADLOCKS_MIN: f64 = 3.0;
 const DEADLOCKS_HIGH_PER_S: f64 = 0.1;
 /// The number of a finding about deadlocks that no single server counts: their sessions wait on several nodes.
 pub(crate) const OVER_NODES: &str = "over_nodes";
+
+/// Statements that are evidence.
+const EVIDENCE_MAX: usize = 4;
 
 /// Deadlocks in the log of a node, from the first to the last.
 fn logged_deadlocks(case: &Case, node: &str) -> Option<(f64, Window)> {
@@ -85,12 +89,18 @@ fn claim(case: &Case, found: &Deadlocks<'_>) -> Claim {
             ": each is noticed only after {limit} (deadlock_timeout), and until then its sessions wait, with all behind them"
         )
     });
+    let parties = parties(case, node);
+    let logged: f64 = logged_deadlocks(case, node).map_or(0.0, |(count, _)| count);
     let text = format!(
-        "{} deadlocks in {}{is_late}",
-        units::count(count),
-        units::seconds(window.length_us() as f64 / 1e6)
+        "{} in {}{}{is_late}",
+        units::counted(count as usize, "deadlock"),
+        units::seconds(window.length_us() as f64 / 1e6),
+        parties::in_words(&parties)
     );
-    Claim::new(severity, Level::DiscriminatingCounter, text)
+    let claim = Claim::new(severity, Level::DiscriminatingCounter, text);
+    let evidence = parties.iter().take(EVIDENCE_MAX).map(|party| party.evidence(logged));
+    evidence
+        .fold(claim, Claim::because)
         .on_node(node)
         .during([window])
         .number("deadlocks", count)
@@ -100,7 +110,9 @@ fn claim(case: &Case, found: &Deadlocks<'_>) -> Claim {
                 "the counters of the servers have fewer: a deadlock over several nodes is found by the engine, and each server sees only waits",
             )
         })
-        .with(detail, |claim, detail| claim.because(format!("the log of the server: {detail}")))
+        .with(detail.filter(|_| parties.is_empty()), |claim, detail| {
+            claim.because(format!("the log of the server: {detail}"))
+        })
         .not("lock waits alone: the server counts a deadlock only when it breaks a cycle")
         .remedy(
             "sort the keys within each batch, remove duplicates, give each writer its own range",
