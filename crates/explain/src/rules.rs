@@ -53,6 +53,7 @@ mod remote;
 mod repeated;
 pub(crate) mod replication;
 mod rounds;
+mod savepoints;
 mod shift;
 mod siblings;
 mod slice;

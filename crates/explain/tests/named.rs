@@ -138,3 +138,46 @@ fn deadlocks_name_the_statements_and_applications_that_wait_for_each_other() {
     let claim = of(&scene.explain(), "GEN-02").claim.clone();
     assert!(claim.contains("between executions of one statement: UPDATE stock SET n = n - $1"), "{claim}");
 }
+
+#[test]
+fn the_session_with_the_subtransactions_is_named() {
+    let mut scene = fired("LWL-02");
+    let keys = json!({"node": "n1", "pid": 77});
+    scene.set(
+        "session",
+        keys,
+        json!({"application": "price-import", "state": "active", "query": "CALL import_prices(1)",
+        "xact_age_s": 18.0, "xmin_age_xids": 201_000}),
+    );
+    let claim = of(&scene.explain(), "LWL-02").claim.clone();
+    assert!(claim.contains("session 77 of price-import has the oldest transaction (18 s, 201k"), "{claim}");
+    assert!(claim.contains("CALL import_prices(1)"), "{claim}");
+}
+
+/// A result that its client does not read keeps the locks of its statement, and a request that is cancelled comes again.
+#[test]
+fn a_session_that_waits_for_its_client_is_ended_first() {
+    let mut scene = fired("LCK-04");
+    for pid in 71..80 {
+        let by = if pid == 71 { 70 } else { 71 };
+        let keys = json!({"node": "n1", "root": 70, "pid": pid, "blocked_by": by});
+        scene.set("block", keys, json!({"root_state": "active", "query": "TRUNCATE orders"}));
+    }
+    let keys = json!({"node": "n1", "pid": 70});
+    scene.set(
+        "session",
+        keys,
+        json!({"application": "export", "state": "active", "wait_type": "Client", "wait_event": "ClientWrite",
+        "query": "COPY orders TO STDOUT", "backend_start": "2026-11-29 08:44:48.47+00"}),
+    );
+    let found = scene.explain();
+    let finding = of(&found, "LCK-04");
+    assert!(
+        finding.claim.contains("waits for its client, which does not read the result"),
+        "{}",
+        finding.claim
+    );
+    let first = &finding.remedy.commands[0];
+    assert!(first.contains("pg_terminate_backend(pid)") && first.contains("pid = 70"), "{finding:?}");
+    assert!(!commands(finding).contains("schema change"), "{finding:?}");
+}

@@ -1,6 +1,6 @@
 //! LCK-04: a statement that wants a strong lock of a table waits, and everything else on that table queues behind it.
 
-use crate::case::{Case, Waiter};
+use crate::case::{Case, Thing, Waiter};
 use crate::node_time;
 use crate::rule::Need::Looked;
 use crate::rule::{Answer, Claim, Rule};
@@ -55,6 +55,24 @@ pub(super) fn end_of(function: &str, pid: u64, backend_start: &str) -> Option<St
             "SELECT {function}(pid) FROM pg_stat_activity WHERE pid = {pid} AND backend_start = '{backend_start}';"
         )),
     }
+}
+
+/// The state of a session that sends a result which its client does not take, or waits for data that it does not send.
+pub(super) const UNREAD: &str = "active, and waits for its client, which does not read the result";
+pub(super) const UNSENT: &str = "active, and waits for data that its client does not send";
+
+/// Whether an active session waits for its own client, by the event that its last look saw.
+pub(super) fn at_its_client(session: &Thing<'_>) -> Option<&'static str> {
+    match (session.lines.word("state"), session.lines.word("wait_event")) {
+        ("active", "ClientWrite") => Some(UNREAD),
+        ("active", "ClientRead") => Some(UNSENT),
+        _ => None,
+    }
+}
+
+/// Whether a statement empties a table.
+fn is_truncate(query: &str) -> bool {
+    query.split_whitespace().next().is_some_and(|word| word.eq_ignore_ascii_case("truncate"))
 }
 
 /// Whether a statement is LOCK TABLE, by which a program takes a table for its work: no schema change.
@@ -131,9 +149,11 @@ fn claim(case: &Case, node: &str, head: &Waiter, others: usize) -> Claim {
     let word = |pid: u64, field: &str| session(pid).map_or("", |session| session.lines.word(field));
     let statement = one_line(&head.query, STATEMENT_CHARS);
     let root_query = one_line(word(head.root, "query"), STATEMENT_CHARS);
-    let root_state = match head.root_state.as_str() {
-        "" => word(head.root, "state"),
-        state => state,
+    let at_its_client = session(head.root).and_then(|session| at_its_client(&session));
+    let root_state = match (at_its_client, head.root_state.as_str()) {
+        (Some(state), _) => state,
+        (None, "") => word(head.root, "state"),
+        (None, state) => state,
     };
     let root = match head.root {
         0 => "a prepared transaction".to_string(),
@@ -166,26 +186,32 @@ fn claim(case: &Case, node: &str, head: &Waiter, others: usize) -> Claim {
     if !root_query.is_empty() {
         claim = claim.because(format!("the last statement of {root}: {root_query}"));
     }
-    let names = match is_lock_command(&head.query) {
-        true => ("its LOCK TABLE", "LOCK TABLE"),
-        false => ("the schema change", "schema change"),
+    let names = match (is_lock_command(&head.query), is_truncate(&head.query)) {
+        (true, _) => ("its LOCK TABLE", "LOCK TABLE"),
+        (_, true) => ("the TRUNCATE", "TRUNCATE"),
+        _ => ("the schema change", "schema change"),
     };
     let mut commands: Vec<String> = vec![];
-    commands.extend(
-        end_of("pg_cancel_backend", head.pid, word(head.pid, "backend_start"))
-            .map(|cancel| format!("{cancel} -- gives up {}: the queue goes on", names.0)),
-    );
+    let cancel = end_of("pg_cancel_backend", head.pid, word(head.pid, "backend_start"))
+        .map(|cancel| format!("{cancel} -- gives up {}: the queue goes on", names.0));
+    // What is cancelled comes again, and waits for the same session.
+    let is_root_first = at_its_client.is_some();
+    commands.extend(cancel.clone().filter(|_| !is_root_first));
     match head.root {
         0 => commands.push("SELECT gid, prepared, owner FROM pg_prepared_xacts ORDER BY prepared; -- then COMMIT PREPARED or ROLLBACK PREPARED, as \
             its coordinator decided".to_string()),
         root => commands.extend(end_of("pg_terminate_backend", root, word(root, "backend_start")).map(|end| format!("{end} -- ends the session at the root"))),
     }
+    commands.extend(cancel.filter(|_| is_root_first));
     commands.push(format!(
         "SET lock_timeout = '2s'; -- before the next {}, which is then repeated until it gets its lock",
         names.1
     ));
     let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
-    let text = if is_lock_command(&head.query) {
+    let text = if is_root_first {
+        "end the session at the root, and look at its client: a program that stands still, a pipe that is full, a network that is cut. Until it has read all, the \
+         statement keeps its locks, and it may not heed pg_cancel_backend or statement_timeout"
+    } else if is_lock_command(&head.query) {
         "end the transaction at the root; let programs lock rows (SELECT ... FOR UPDATE) or a key (pg_advisory_xact_lock) instead of the table, or take the \
          table's lock with a lock_timeout, so that it never holds up others for long"
     } else {

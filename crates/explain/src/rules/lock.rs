@@ -8,6 +8,7 @@ mod standing;
 mod table;
 mod turns;
 
+use super::ddl::{self, UNREAD, UNSENT};
 use crate::case::{Case, Thing};
 use crate::node_time;
 use crate::rule::Need::{Looked, Proof};
@@ -104,7 +105,7 @@ const OF_LOOKS_MIN: f64 = 0.25;
 /// What to do about a blocking session in this state, and the commands.
 fn advice(state: &str, session: &str, backend_start: &str, query: &str) -> (&'static str, Vec<String>) {
     let end = |function: &str| {
-        super::ddl::end_of(function, session.parse().unwrap_or(0), backend_start).unwrap_or_else(|| {
+        ddl::end_of(function, session.parse().unwrap_or(0), backend_start).unwrap_or_else(|| {
             "SELECT pid, pg_blocking_pids(pid) AS blocked_by FROM pg_stat_activity WHERE wait_event_type = 'Lock';".to_string()
         })
     };
@@ -117,6 +118,11 @@ fn advice(state: &str, session: &str, backend_start: &str, query: &str) -> (&'st
             "a prepared transaction holds the lock: finish it as its coordinator decided",
             vec!["SELECT gid, prepared, owner FROM pg_prepared_xacts ORDER BY prepared; -- then COMMIT PREPARED or ROLLBACK PREPARED, as its coordinator \
                 decided".to_string()],
+        ),
+        UNREAD | UNSENT => (
+            "the session waits for its own client and keeps its locks: look at that program, at what it writes to and at its network, or end the session; while a \
+             result is sent it may not heed pg_cancel_backend or statement_timeout",
+            vec![end("pg_terminate_backend")],
         ),
         WORKING => (
             "the session works on in one long transaction, statement after statement, and keeps the lock of every row that it has changed until its \
@@ -163,13 +169,12 @@ fn state_of<'a>(case: &'a Case, root: &Thing<'a>) -> &'a str {
     let statements = case.statements_of_root(root.place, root.name);
     let looks = root.lines.ticks.points().len() as f64;
     let works_on = statements >= STATEMENTS_MIN && statements as f64 >= looks * OF_LOOKS_MIN;
-    match root.lines.word("root_state") {
-        "idle in transaction" if works_on => WORKING,
-        "" => {
-            let session = case.at("session", root.place).find(|session| session.name == root.name);
-            session.map_or("", |session| session.lines.word("state"))
-        }
-        state => state,
+    let session = case.at("session", root.place).find(|session| session.name == root.name);
+    match (root.lines.word("root_state"), session) {
+        ("idle in transaction", _) if works_on => WORKING,
+        ("", session) => session.map_or("", |session| session.lines.word("state")),
+        ("active", Some(session)) => ddl::at_its_client(&session).unwrap_or("active"),
+        (state, _) => state,
     }
 }
 

@@ -2,6 +2,7 @@
 //! the wait events, what they mean, what excludes the neighbours, and what to do.
 
 use super::costly::{busy, severity};
+use super::savepoints;
 use crate::case::Case;
 use crate::node_time;
 use crate::rule::Need::Looked;
@@ -449,6 +450,12 @@ fn is_linked(case: &Case, node: &str) -> bool {
     has("dblink") && !has("postgres_fdw")
 }
 
+/// The session that makes the others wait, where one does, as the end of a claim.
+fn whose(case: &Case, node: &str, kind: &Kind) -> String {
+    let oldest = savepoints::oldest(case, node).filter(|_| kind.what == SUBTRANSACTIONS.what);
+    oldest.map_or(String::new(), |session| format!("; {}", savepoints::in_words(&session)))
+}
+
 fn judge(case: &Case, kind: &Kind) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
@@ -472,7 +479,13 @@ fn judge(case: &Case, kind: &Kind) -> Answer {
         let mut claim = Claim::new(
             (kind.severity)(case, &time.node, share),
             Level::DiscriminatingCounter,
-            format!("{}: sessions wait {} of their time {}", time.node, units::percent(share), kind.what),
+            format!(
+                "{}: sessions wait {} of their time {}{}",
+                time.node,
+                units::percent(share),
+                kind.what,
+                whose(case, &time.node, kind)
+            ),
         )
         .on_node(&time.node)
         .during(waits.windows(Who::Client, kind.fits))

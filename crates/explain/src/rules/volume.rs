@@ -2,6 +2,7 @@
 //! looked up for each row.
 
 use super::costly::{busy, in_a_line, plain, severity};
+use super::savepoints;
 use super::vacuum::is_wal;
 use crate::case::Case;
 use crate::node_time;
@@ -47,6 +48,11 @@ const LOOKUP_S: f64 = 1e-7;
 /// The share of the session time that they take.
 const LOOKUP_SHARE_MIN: f64 = 0.1;
 
+/// Whose transaction it is, as the end of a claim.
+fn whose(oldest: Option<&crate::case::Thing<'_>>) -> String {
+    oldest.map_or(String::new(), |session| format!("; {}", savepoints::in_words(session)))
+}
+
 /// The page of a parent is in memory, so no session waits: only the counter of the cache shows it.
 fn looked_up(case: &Case) -> Answer {
     let mut claims = vec![];
@@ -59,17 +65,17 @@ fn looked_up(case: &Case) -> Answer {
         if per_s < LOOKUPS_PER_S_MIN || share < LOOKUP_SHARE_MIN {
             continue;
         }
-        let age = |session: &crate::case::Thing<'_>| session.lines.max("xact_age_s").unwrap_or(0.0);
-        let oldest = case.at("session", &time.node).max_by(|left, right| age(left).total_cmp(&age(right)));
+        let oldest = savepoints::oldest(case, &time.node);
         claims.push(
             Claim::new(
                 severity(share),
                 Level::CoOccurrence,
                 format!(
                     "{}: sessions look up the parents of subtransactions {} times a second: a transaction with more than 64 savepoints is open, and each \
-                        reader of its rows has to find out whether it has ended",
+                        reader of its rows has to find out whether it has ended{}",
                     time.node,
-                    units::short(per_s)
+                    units::short(per_s),
+                    whose(oldest.as_ref())
                 ),
             )
             .on_node(&time.node)
@@ -77,14 +83,6 @@ fn looked_up(case: &Case) -> Answer {
             .number("share", share)
             .number("lookups_per_s", per_s)
             .because("pg_stat_slru counts them; the pages are in memory, so no wait event shows them, only CPU time")
-            .with(oldest, |claim, session| {
-                claim.because(format!(
-                    "the oldest transaction belongs to session {} ({}): {}",
-                    session.name,
-                    units::seconds(age(&session)),
-                    super::costly::plain(session.lines.word("query"), 120)
-                ))
-            })
             .remedy(
                 "end the transaction; use fewer than 64 savepoints or exception blocks in each (drivers that set one for each statement have a setting for it)",
                 &[
