@@ -260,3 +260,26 @@ fn a_vacuum_names_its_table_and_the_time_of_all_that_it_has_to_do() {
     assert_eq!(finding.severity, Severity::Low, "{finding:?}");
     assert!(finding.claim.contains("of public.cart ends in 2 min"), "{}", finding.claim);
 }
+
+/// What keeps plans from being recorded is the first thing to mend: rules about them are silent for another reason than that they found nothing.
+#[test]
+fn a_statement_without_a_recorded_plan_makes_blind_and_says_why() {
+    let of = |why: &str| {
+        let mut scene = Scene::healthy();
+        statement(&mut scene, "select count(*) from ledger where doc = $1", json!({"calls": 100}), json!({}));
+        scene.drop_source("plan");
+        scene.set(
+            "missing",
+            json!({"node": "n1", "what": "plans"}),
+            json!({"why": why, "lost": "how they are executed"}),
+        );
+        scene.explain().blind
+    };
+    let blind =
+        of("statement 5: it calls a function; 2 statements (7, 9): table ledger is in no schema; REVOKE it");
+    assert_eq!(blind.len(), 1, "{blind:?}");
+    assert!(blind[0].starts_with("n1: the plan of the statement with "), "{blind:?}");
+    assert!(blind[0].ends_with("cannot tell for it: table ledger is in no schema; REVOKE it"), "{blind:?}");
+    assert_eq!(of("statement 5: it calls a function"), [""; 0]);
+    assert_eq!(of("3 statements: only SELECT, INSERT, UPDATE, DELETE and MERGE are planned again"), [""; 0]);
+}

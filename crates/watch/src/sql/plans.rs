@@ -62,6 +62,8 @@ const SUMMARY_SINCE: u64 = 100_000;
 const PLANNING_MS_MIN: f64 = 1.0;
 /// Reasons that are listed.
 const REASONS_MAX: usize = 3;
+/// Statements with one reason that are named.
+const NAMED_MAX: usize = 8;
 
 /// What is known of the statements of a node.
 #[derive(Debug, Default)]
@@ -128,7 +130,10 @@ impl Plans {
         all.sort_by_key(|(why, ids)| (!why.contains(MORE_THAN_READ), std::cmp::Reverse(ids.len())));
         let listed = all.iter().take(REASONS_MAX).map(|(why, ids)| match ids.as_slice() {
             [id] => format!("statement {id}: {why}"),
-            ids => format!("{} statements: {why}", ids.len()),
+            ids => {
+                let named = &ids[..ids.len().min(NAMED_MAX)];
+                format!("{} statements ({}): {why}", ids.len(), named.join(", "))
+            }
         });
         let more = all.len().saturating_sub(REASONS_MAX);
         let rest = if more > 0 { format!("; and {more} more reasons") } else { String::new() };
