@@ -283,3 +283,38 @@ fn a_statement_without_a_recorded_plan_makes_blind_and_says_why() {
     assert_eq!(of("statement 5: it calls a function"), [""; 0]);
     assert_eq!(of("3 statements: only SELECT, INSERT, UPDATE, DELETE and MERGE are planned again"), [""; 0]);
 }
+
+/// Without a plan the catalog still shows an index that cannot be used.
+#[test]
+fn an_invalid_index_is_the_reason_of_a_scan_also_without_a_plan() {
+    let of = |is_built: bool| {
+        let mut scene = Scene::healthy();
+        statement(&mut scene, "select id from orders where tracking = $1", json!({"calls": 100}), json!({}));
+        scene.drop_source("plan");
+        let keys = json!({"node": "n1", "database": "db", "relation": "public.orders"});
+        let scans = json!({"seq_scans": 6_000, "seq_rows": 1_200_000_000u64, "live_rows": 200_000, "indexes": 2,
+            "index_columns": "orders_pkey(id); orders_tracking(tracking)", "invalid_indexes": "orders_tracking"});
+        scene.set("table", keys, scans);
+        if is_built {
+            let keys =
+                json!({"node": "n1", "pid": 5, "command": "create_index", "relation": "public.orders"});
+            scene.set(
+                "progress",
+                keys,
+                json!({"phase": "building index", "done": 1, "total": 2, "unit": "blocks"}),
+            );
+        }
+        of(&scene.explain(), "PLAN-01").clone()
+    };
+    let broken = of(false);
+    assert!(
+        broken.claim.contains("index orders_tracking on tracking is not used, because it is invalid"),
+        "{broken:?}"
+    );
+    assert!(
+        commands(&broken).starts_with("REINDEX INDEX CONCURRENTLY public.\"orders_tracking\";"),
+        "{broken:?}"
+    );
+    // It will be valid when it is done.
+    assert!(!commands(&of(true)).contains("REINDEX"), "{:?}", of(true));
+}

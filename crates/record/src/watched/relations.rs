@@ -64,6 +64,8 @@ line! {
         /// Their columns, those of expressions and conditions included: `index(column, column)`, separated by `; `. Without those that a heap-only update may
         /// leave as they are (BRIN, 16).
         index_columns: String,
+        /// Its indexes that are not valid, because their creation failed or goes on: names, separated by `; `.
+        invalid_indexes: String,
         /// Its indexes of 64 pages or more that are not unique and that nothing has read since the counters began: `index (method)`, separated by `; `.
         unscanned_indexes: String,
         /// Indexes that most of the other partitions have and this one has not, separated by `; `: their columns, and how many of them have it, as

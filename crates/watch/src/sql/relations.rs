@@ -135,7 +135,7 @@ pub(crate) fn tables(probe: &Probe) -> String {
                from pg_catalog.pg_attribute a
                where a.attrelid = c.oid and a.attnum > 0 and a.attoptions::text like '%n\\_distinct%') column_options,
              pg_catalog.pg_stat_get_blocks_fetched(c.oid) + coalesce(i.fetched, 0) blocks_fetched, pg_catalog.pg_stat_get_blocks_hit(c.oid) + coalesce(i.hit, 0) blocks_hit,
-             pg_catalog.pg_stat_get_tuples_fetched(c.oid) + coalesce(i.rows, 0) index_rows, i.indexes, i.index_columns, i.unscanned_indexes,
+             pg_catalog.pg_stat_get_tuples_fetched(c.oid) + coalesce(i.rows, 0) index_rows, i.indexes, i.index_columns, i.invalid_indexes, i.unscanned_indexes,
              ({KEY_SEQUENCES}) key_sequences, case when c.relispartition and c.by_use <= {SEARCHED_MAX} and pg_catalog.pg_stat_get_numscans(c.oid) > 0
                then ({SIBLING_INDEXES}) end sibling_indexes,
              case when c.relispartition then (select h.inhparent::regclass::text from pg_catalog.pg_inherits h where h.inhrelid = c.oid limit 1) end partition_of,
@@ -162,6 +162,7 @@ pub(crate) fn tables(probe: &Probe) -> String {
                    where a.attrelid = k.indrelid and a.attnum > 0 and (a.attnum = any(k.indkey::smallint[]) or exists (select from pg_catalog.pg_depend d
                      where d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass and d.objid = k.indexrelid and d.refclassid = d.classid
                        and d.refobjid = k.indrelid and d.refobjsubid = a.attnum))) || ')', '; ' order by x.relname) filter (where {blocks_hot}) index_columns,
+                 string_agg(x.relname::text, '; ' order by x.relname) filter (where not k.indisvalid) invalid_indexes,
                  string_agg(x.relname || ' (' || (select m.amname from pg_catalog.pg_am m where m.oid = x.relam) || ')', '; ' order by x.relname)
                    filter (where not k.indisunique and k.indisvalid and x.relpages >= {UNSCANNED_PAGES_MIN}
                      and pg_catalog.pg_stat_get_numscans(x.oid) = 0) unscanned_indexes
@@ -217,6 +218,7 @@ pub(crate) fn tables_answer(
                 index_rows: delta.count("index_rows"),
                 indexes: count(row, "indexes").or(Some(0)),
                 index_columns: text(row, "index_columns"),
+                invalid_indexes: text(row, "invalid_indexes"),
                 unscanned_indexes: text(row, "unscanned_indexes"),
                 key_sequences: text(row, "key_sequences"),
                 sibling_indexes: text(row, "sibling_indexes"),

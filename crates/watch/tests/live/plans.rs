@@ -293,7 +293,8 @@ fn what_the_other_partitions_have_and_where_a_key_comes_from_is_recorded() {
              create index on log (taken); create index on log_10 (machine, taken); create index on log_11 (machine, taken); \
              create index on log_11 (mm); create sequence counter; \
              create table pupil (id serial primary key, name text); create table form (id int generated always as identity primary key, n int); \
-             create table mark (id int primary key default nextval('counter'), n int, unique (n, id)); analyze",
+             create table mark (id int primary key default nextval('counter'), n int, unique (n, id)); \
+             create index mark_n on mark (n); update pg_index set indisvalid = false where indexrelid = 'mark_n'::regclass; analyze",
         )
         .unwrap();
         let mut watch = Watch::of(&server.spec());
@@ -322,6 +323,8 @@ fn what_the_other_partitions_have_and_where_a_key_comes_from_is_recorded() {
         assert_eq!(table("public.form").key_sequences, "form_pkey(id) from public.form_id_seq");
         assert_eq!(table("public.mark").key_sequences, "mark_pkey(id) from public.counter");
         assert_eq!(table("public.log_12").key_sequences, "");
+        assert_eq!(table("public.mark").invalid_indexes, "mark_n");
+        assert_eq!(table("public.log_12").invalid_indexes, "");
     });
 }
 

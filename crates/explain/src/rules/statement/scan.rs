@@ -501,7 +501,11 @@ fn look_for_it(case: &Case, scan: &Scan<'_>, planned: Option<&plan::Planned<'_>>
         "SELECT indexdef FROM pg_indexes WHERE format('%s.%s', schemaname, tablename) = {}; -- is there one already that begins with these columns?",
         literal(relation)
     );
-    if let Some((index, column)) = index_there(statement, table) {
+    let there = index_there(statement, table);
+    if let Some((index, column)) = there.as_ref().filter(|(index, _)| is_broken(case, table, index)) {
+        return of_broken(scan, index, column);
+    }
+    if let Some((index, column)) = there {
         return claim.because(format!("index {} begins with {}", plain(index, NAME_CHARS), plain(&column, NAME_CHARS))).remedy(
             "an index for its condition is there, so look in its plan for what keeps it from being used: a function that is VOLATILE, or one of the column, a \
              value of another type, OR with another table's column, a setting of the planner, or another table of the join that is read first",
@@ -516,6 +520,30 @@ fn look_for_it(case: &Case, scan: &Scan<'_>, planned: Option<&plan::Planned<'_>>
             units::short(writes)
         ),
         &[&look, &known, &command, &format!("ANALYZE {relation};")],
+    )
+}
+
+/// Whether an index is not valid, and nothing creates one on its table now.
+fn is_broken(case: &Case, table: &Thing<'_>, index: &str) -> bool {
+    let is_created = case.at("progress", table.place).any(|progress| {
+        let lines = progress.lines;
+        lines.word("command") == "create_index" && lines.word("relation") == table.lines.word("relation")
+    });
+    !is_created && table.lines.word("invalid_indexes").split("; ").any(|name| name == index)
+}
+
+/// The index that would serve the condition is not valid.
+fn of_broken(scan: &Scan<'_>, index: &str, column: &str) -> Claim {
+    let schema = statement::schema_of(scan.relation());
+    let command = format!("REINDEX INDEX CONCURRENTLY {schema}.{};", statement::quoted(index));
+    let why = format!(
+        "index {} on {} is not used, because it is invalid: its CREATE INDEX CONCURRENTLY failed",
+        plain(index, NAME_CHARS),
+        plain(column, NAME_CHARS)
+    );
+    scan.claim(Some(why)).remedy(
+        "create it anew; it takes the space of both until it is done, and does not block writes. A unique index fails again while values are there twice",
+        &[&command, "SELECT indexrelid::regclass, indrelid::regclass FROM pg_index WHERE NOT indisvalid; -- all others"],
     )
 }
 
