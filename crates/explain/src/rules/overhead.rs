@@ -5,6 +5,7 @@ mod cancelled;
 mod due;
 mod empty;
 mod pages;
+mod scattered;
 
 use super::costly::{busy, in_a_line, severity};
 use super::vacuum::is_delay;
@@ -95,8 +96,9 @@ pub(super) const RULES: &[Rule] = &[
             Field("server", "sessions_active"),
         ],
         limits: "half of the session time in waits for the WAL; 0.5 MB of WAL a second, 80 % of it in full page images, half an image to 20 for each changed \
-            row, and no three checkpoints less than 5 min apart (ours)",
-        judge: pages::scattered,
+            row, and no three checkpoints less than 5 min apart; or, low, an INSERT with 10 % of the session time that writes 200 images a second, one for \
+            four rows, 60 % of its WAL (ours)",
+        judge: scattered::scattered,
         links: &["https://www.postgresql.org/docs/current/runtime-config-wal.html#GUC-FULL-PAGE-WRITES"],
     },
 ];

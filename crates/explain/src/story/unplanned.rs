@@ -13,9 +13,13 @@ const PLANS: &str = "plans";
 /// Of statements that have no plan.
 const NOT_PLANNED: &str = "only SELECT";
 
-/// Whether a statement has a plan at all.
+/// Whether a statement has a plan that matters: one that only inserts values has none of it.
 fn is_planned(statement: &StatementTime) -> bool {
-    statement::parse(&statement.text).is_ok_and(|parsed| !matches!(parsed.verb, Verb::Other))
+    statement::parse(&statement.text).is_ok_and(|parsed| match parsed.verb {
+        Verb::Other => false,
+        Verb::Insert => parsed.tables.len() > 1,
+        Verb::Select | Verb::Update | Verb::Delete | Verb::Merge => true,
+    })
 }
 
 /// Why there is no plan of a statement. Each reason stands behind the statements that have it: `statement 5: ...; 2 statements (7, 9): ...`. Recordings of

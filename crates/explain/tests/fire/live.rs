@@ -61,6 +61,21 @@ fn scattered(scene: &mut Scene, images: u64) {
     scene.set("wait", wait("n1", "CPU", "CPU"), json!({"sessions": 1}));
 }
 
+/// An INSERT without waits for the WAL, of which each row writes so many whole pages.
+fn inserted(scene: &mut Scene, pages: f64) {
+    let text = "insert into event (session, kind) values ($1, $2)";
+    let rows = 8_000.0;
+    statement(
+        scene,
+        text,
+        json!({"calls": rows, "rows": rows, "total_ms": 30_000.0, "shared_read": rows * pages, "wal_fpi": rows * pages, "wal_bytes": rows * (200.0 + pages * 8192.0)}),
+        json!({}),
+    );
+    let keys = json!({"node": "n1", "database": "db", "relation": "public.event"});
+    let indexes = json!({"indexes": 2, "index_columns": "event_pkey(id); event_session(session)", "unscanned_indexes": "event_session (btree)"});
+    scene.set("table", keys, indexes);
+}
+
 /// Requests for a strong lock, one every four seconds, each by another session; four wait behind each.
 fn requests(scene: &mut Scene, count: u64) {
     for request in 0..count {
@@ -129,6 +144,7 @@ pub(crate) const CASES: &[Fires] = &[
     ("TXN-07", Co, |scene| definitions(scene, "create temp table basket (id int) on commit drop")),
     ("WAL-07", Counter, |scene| whole_pages(scene, "30s")),
     ("WAL-12", Co, |scene| scattered(scene, 900)),
+    ("WAL-12", Co, |scene| inserted(scene, 0.5)),
     ("LCK-04", Counter, |scene| requests(scene, 5)),
     ("PLAN-11", Co, |scene| {
         scan(scene, "(date_trunc($1, orders.at) = ($2 + $3))", "");
@@ -221,6 +237,8 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
     ("TXN-07", |scene| definitions(scene, "select created from orders")),
     ("WAL-07", |scene| whole_pages(scene, "5min")),
     ("WAL-12", |scene| scattered(scene, 100)),
+    // Rows that follow each other share the pages of their indexes.
+    ("WAL-12", |scene| inserted(scene, 0.02)),
     // An index that is built writes pages and changes no row.
     ("WAL-12", |scene| scattered(scene, 9_000)),
     ("WAL-12", |scene| {

@@ -1,5 +1,4 @@
-//! WAL-07, WAL-12: whole pages in the WAL because checkpoints are frequent, and what begins them (the clock, or a command); or because changes go to pages
-//! all over.
+//! WAL-07: whole pages in the WAL because checkpoints are frequent, and what begins them (the clock, or a command).
 
 use super::{CHECKPOINT_TIMEOUT_S, severity};
 use crate::case::{Case, Thing};
@@ -15,23 +14,16 @@ use record::finding::{Level, Severity};
 const WAL_PER_S_MIN: f64 = 1e6;
 /// The share of full page images, by their number and the size of a block.
 const PAGES_SHARE_MIN: f64 = 0.6;
-/// For changes that are all over: the share of images, of waits for the WAL, images for each row, and bytes of WAL a second.
-const SCATTERED_SHARE_MIN: f64 = 0.8;
-const SCATTERED_WAIT_MIN: f64 = 0.5;
-const SCATTERED_PAGES_MIN: f64 = 0.5;
-/// More of them for each changed row come from something that changes no row: an index that is built, hint bits with checksums, a vacuum.
-const SCATTERED_PAGES_MAX: f64 = 20.0;
-const SCATTERED_PER_S_MIN: f64 = 5e5;
 /// The share of the session time from which on it is felt.
 const SHARE_MIN: f64 = 0.02;
 /// Bytes of a block, by default.
-const BLOCK_BYTES: f64 = 8192.0;
+pub(super) const BLOCK_BYTES: f64 = 8192.0;
 /// Checkpoints of a recording from which on their distance means something.
 const CHECKPOINTS_MIN: f64 = 3.0;
 /// With less WAL than this share of max_wal_size between two of them, it is not the volume that forces them (WAL-03).
 const FORCED_DISTANCE_MIN: f64 = 0.25;
 /// Characters of a statement.
-const STATEMENT_CHARS: usize = 120;
+pub(super) const STATEMENT_CHARS: usize = 120;
 /// Commands that wait for a checkpoint of their own.
 const COMMANDS: [&str; 6] =
     ["checkpoint", "create database", "drop database", "base_backup", "pg_backup_start", "pg_start_backup"];
@@ -153,7 +145,7 @@ fn cause(begun: &Begun<'_>, timeout: &str) -> (String, bool) {
 }
 
 /// The statement that writes the most whole pages, and its share of them.
-fn writer<'a>(case: &'a Case, node: &'a str, pages: f64) -> Option<(&'a str, f64)> {
+pub(super) fn writer<'a>(case: &'a Case, node: &'a str, pages: f64) -> Option<(&'a str, f64)> {
     let counted = case.at("statement", node).filter_map(|statement| {
         let written = statement.lines.sum("wal_fpi").filter(|written| *written > 0.0)?;
         Some((case.query(statement.lines.word("query_id"))?, written / pages.max(1.0)))
@@ -214,60 +206,11 @@ pub(super) fn whole_pages(case: &Case) -> Answer {
     Answer::of(claims, || "full page images in the WAL, and what begins checkpoints".to_string())
 }
 
-/// Changes that go to pages all over a large table or index, so that each of them is the first one of its page since the checkpoint.
-fn of_scattered(case: &Case, server: Thing<'_>) -> Option<Claim> {
-    let share = node_time::share_of(case, server.place, is_wal)?;
-    let (pages, bytes) = (server.lines.sum("wal_fpi")?, server.lines.sum("wal_bytes")?);
-    let part = (pages * BLOCK_BYTES / bytes.max(1.0)).min(1.0);
-    let is_felt = share >= SCATTERED_WAIT_MIN && server.lines.rate("wal_bytes")? >= SCATTERED_PER_S_MIN;
-    let is_frequent = begun(case, server.place).is_some_and(|begun| {
+/// Whether three checkpoints or more begin within five minutes each.
+pub(super) fn is_frequent(case: &Case, node: &str) -> bool {
+    begun(case, node).is_some_and(|begun| {
         begun.timed + begun.requested >= CHECKPOINTS_MIN && begun.every_s < CHECKPOINT_TIMEOUT_S
-    });
-    if !is_felt || is_frequent || part < SCATTERED_SHARE_MIN {
-        return None;
-    }
-    let changed: f64 = ["tup_inserted", "tup_updated", "tup_deleted"]
-        .iter()
-        .filter_map(|field| server.lines.sum(field))
-        .sum();
-    let each = pages / changed.max(1.0);
-    if !(SCATTERED_PAGES_MIN..=SCATTERED_PAGES_MAX).contains(&each) {
-        return None;
-    }
-    let text = format!(
-        "{}: sessions wait {} of their time for the WAL, and {} of it are full page images: each changed row touches {} pages that nothing changed since \
-         the last checkpoint, as random keys do (UUIDs, hashes), or updates all over a large table",
-        server.place,
-        units::percent(share),
-        units::percent(part),
-        units::short(each)
-    );
-    let claim = Claim::new(severity(share), Level::CoOccurrence, text)
-        .on_node(server.place)
-        .during([server.lines.ticks.window()])
-        .number("share", share)
-        .number("full_page_share", part)
-        .number("pages_per_row", each)
-        .because(format!("{} full page images and {} of WAL for {} changed rows", units::count(pages), units::bytes(bytes), units::count(changed)))
-        .with(writer(case, server.place, pages), |claim, (text, share)| {
-            claim.because(format!("{} of them are written by one statement; they come from: {}", units::percent(share), plain(text, STATEMENT_CHARS)))
-        })
-        .not("frequent checkpoints: fewer than three begin within five minutes each")
-        .lacking("whether it lasts: the images become fewer the longer the last checkpoint is ago, if the pages are few enough");
-    Some(claim.remedy(
-        "give new rows neighbouring keys (UUID version 7, a sequence), drop indexes on random values that no statement uses, make checkpoints rarer, and \
-         compress the pages",
-        &[
-            "ALTER SYSTEM SET wal_compression = on; SELECT pg_reload_conf();",
-            "SELECT indexrelid::regclass AS index, idx_scan FROM pg_stat_user_indexes ORDER BY pg_relation_size(indexrelid) DESC LIMIT 10;",
-        ],
-    ))
-}
-
-/// WAL-12.
-pub(super) fn scattered(case: &Case) -> Answer {
-    let claims = case.things("server").filter_map(|server| of_scattered(case, server)).collect();
-    Answer::of(claims, || "full page images of each changed row, and waits for the WAL".to_string())
+    })
 }
 
 /// What begins them in figures, and what to do.
