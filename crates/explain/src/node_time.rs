@@ -257,6 +257,8 @@ struct Scheduled {
     run: f64,
     /// Average sessions that wanted one.
     wait: f64,
+    /// Average sessions on a CPU that ended before the next look. It may hold background processes.
+    ended: f64,
     /// How often a second they were put on a CPU; absent in old recordings.
     turns_per_s: Option<f64>,
 }
@@ -294,7 +296,13 @@ fn scheduled(case: &Case, node: &str, windows: &[Window]) -> Option<Scheduled> {
     // The processes that were read represent the others.
     let all = inside("tasks")?.sum() / inside("looked")?.sum().max(1.0);
     let rate = |field: &str| Some(inside(field)?.rate() * all);
-    Some(Scheduled { run: rate("run_us")? / 1e6, wait: rate("wait_us")? / 1e6, turns_per_s: rate("turns") })
+    let ended = inside("ended_us").map_or(0.0, |series| series.rate() / 1e6);
+    Some(Scheduled {
+        run: rate("run_us")? / 1e6,
+        wait: rate("wait_us")? / 1e6,
+        ended,
+        turns_per_s: rate("turns"),
+    })
 }
 
 /// The parts, the largest first, and the rest.
@@ -319,7 +327,7 @@ fn parts(
             part.1.push((waits::name(event), sessions));
         }
     }
-    let Scheduled { run, wait, .. } = scheduler.unwrap_or_default();
+    let Scheduled { run, wait, ended, .. } = scheduler.unwrap_or_default();
     let left = (active - run - wait).max(0.0);
     let all: f64 = sampled.values().map(|(sessions, _)| sessions).sum();
     // What samples show beyond what counters leave are sessions that had been woken and waited for a CPU.
@@ -349,8 +357,10 @@ fn parts(
         })
         .collect();
     if scheduler.is_some() {
-        parts.push(part(ON_CPU, run, true, vec![]));
         parts.push(part(FOR_CPU, wait - woken, true, vec![]));
+        // Sessions that ended computed for a part of what nothing else explains, and background processes for the rest of it.
+        let explained = run + parts.iter().map(|part| part.sessions).sum::<f64>();
+        parts.push(part(ON_CPU, run + ended.min((active - explained).max(0.0)), true, vec![]));
     }
     parts.sort_by(|left, right| right.sessions.total_cmp(&left.sessions));
     let explained: f64 = parts.iter().map(|part| part.sessions).sum();

@@ -266,7 +266,7 @@ fn blind(case: &Case, findings: &Findings) -> Vec<String> {
     for gap in case.gaps.iter().filter(|gap| gap.what == "server") {
         reasons.push(format!("{}: the server could not be queried at the end: {}", gap.node, gap.why));
     }
-    reasons.extend(unplanned::lines(case, &node_time::all(case)));
+    reasons.extend(unplanned::lines(case, node_time::all(case)));
     let holes = findings.findings.iter().filter(|finding| finding.rule == "OBS-01");
     reasons.extend(
         holes

@@ -174,12 +174,19 @@ impl LocalHost {
         let local = self.board.nodes().into_iter().filter(|(_, state)| state.is_local);
         let groups = local.flat_map(|(node, state)| {
             [
-                (schedule::SESSIONS, state.ours, state.ours_count),
-                (schedule::BACKENDS, state.backends, state.backends_count),
+                (schedule::SESSIONS, state.ours, state.ours_count, None),
+                (schedule::BACKENDS, state.backends, state.backends_count, state.main),
             ]
-            .map(|(who, pids, count)| Processes { node: node.clone(), who, pids, count })
+            .map(|(who, pids, count, main)| Processes {
+                node: node.clone(),
+                who,
+                pids,
+                count,
+                main,
+            })
         });
-        groups.filter(|processes| !processes.pids.is_empty()).collect()
+        // Without any at this look, some may have come and gone.
+        groups.filter(|processes| !processes.pids.is_empty() || processes.main.is_some()).collect()
     }
 
     fn follow_log(&mut self, tick: &Tick, batch: &mut Batch) {

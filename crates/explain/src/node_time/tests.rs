@@ -109,10 +109,28 @@ fn a_lock_queue_on_full_cpus_is_a_lock_queue() {
     assert!((without - 0.2).abs() < 1e-9, "without those that were woken: {without}");
 }
 
+/// With a session for each request hardly any process is there at two looks: what they computed is in the kernel's count of those that ended.
+#[test]
+fn sessions_that_ended_computed_for_what_nothing_else_explains() {
+    let recording = Recording {
+        seconds: 20,
+        active_ms: Some(1_000.0),
+        run_wait_ms: Some((100.0, 0.0)),
+        waits: vec![("CPU", "CPU", 1)],
+    };
+    for (ended_us, on_cpu, unaccounted) in [(0, 0.1, 0.9), (700_000, 0.8, 0.2), (5_000_000, 1.0, 0.0)] {
+        let line = format!(
+            r#"{{"t_us":20000000,"interval_us":1000000,"source":"schedule","host":"h","node":"n1","who":"backends","tasks":0,"looked":0,"ended_us":{ended_us}}}"#
+        );
+        let time = only(&recording.case(&[&line]));
+        assert_eq!((figure(&time, ON_CPU), figure(&time, UNACCOUNTED)), (on_cpu, unaccounted), "{ended_us}");
+    }
+}
+
 /// Of what sessions waited for a CPU, the part before a statement was read is in no sample; it follows from the number of statements.
 #[test]
 fn the_wait_before_a_statement_is_read_follows_from_the_turns() {
-    let scheduled = Scheduled { run: 2.0, wait: 6.0, turns_per_s: Some(3_000.0) };
+    let scheduled = Scheduled { run: 2.0, wait: 6.0, ended: 0.0, turns_per_s: Some(3_000.0) };
     assert_eq!(scheduled.unread(9.0, 3.0, Some(1_000.0)), 2.0);
     assert_eq!(scheduled.unread(9.0, 3.0, None), 0.0, "not less than nothing");
     assert_eq!(scheduled.unread(5.0, 3.0, None), 3.0, "more ran and wanted to than were active");

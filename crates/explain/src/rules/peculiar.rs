@@ -6,7 +6,9 @@ use crate::case::Case;
 use crate::rule::Need::Field;
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
-use record::finding::{Level, Severity};
+use record::finding::{Level, Severity, StatementTime};
+use record::statement::{self, Verb};
+use record::watched::Fact;
 
 pub(super) const RULES: &[Rule] = &[Rule {
     id: "PLAN-62",
@@ -24,11 +26,41 @@ const SHARE_MIN: f64 = 0.2;
 const NAME_CHARS: usize = 130;
 const VALUE_CHARS: usize = 300;
 
+/// Whether a statement writes a table that has triggers: these run within its time.
+fn fires(statement: &StatementTime, fact: &Fact) -> bool {
+    let verb = statement::parse(&statement.text).map(|parsed| parsed.verb);
+    let is_write = matches!(verb, Ok(Verb::Insert | Verb::Update | Verb::Delete | Verb::Merge));
+    is_write && fact.value.contains("trigger ")
+}
+
+fn advice(statement: &StatementTime, fact: &Fact) -> &'static str {
+    if fires(statement, fact) {
+        "the trigger runs within the time of the statement, once for each row unless it is FOR EACH STATEMENT: count its calls and its time, which a new \
+         recording then names; what computes a total of many rows is done once FOR EACH STATEMENT with a transition table (REFERENCING NEW TABLE AS ...)"
+    } else {
+        "look at its definition, and compare the statement with and without what is unusual, on a copy"
+    }
+}
+
+fn commands(statement: &StatementTime, fact: &Fact) -> Vec<String> {
+    let table = literal(&fact.name);
+    if fires(statement, fact) {
+        return vec![
+            "ALTER SYSTEM SET track_functions = 'pl'; SELECT pg_reload_conf(); -- then: SELECT * FROM pg_stat_user_functions ORDER BY total_time DESC;".to_string(),
+            format!("SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE tgrelid = {table}::regclass AND NOT tgisinternal;"),
+        ];
+    }
+    vec![format!(
+        "SELECT relkind, reloptions, relrowsecurity, relhasrules, relhastriggers, relhassubclass FROM pg_class WHERE oid = {table}::regclass;"
+    )]
+}
+
 fn peculiar(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
         for one in time.statements.iter().filter(|statement| statement.share >= SHARE_MIN) {
             for fact in peculiar_of(case, &time.node, &one.text) {
+                let commands = commands(one, fact);
                 claims.push(
                     Claim::new(
                         Severity::Low,
@@ -46,13 +78,7 @@ fn peculiar(case: &Case) -> Answer {
                     .number("share", one.share)
                     .because(format!("the statement: {}", in_a_line(one)))
                     .lacking("whether that costs anything: it is where to look first")
-                    .remedy(
-                        "look at its definition, and compare the statement with and without what is unusual, on a copy",
-                        &[&format!(
-                            "SELECT relkind, reloptions, relrowsecurity, relhasrules, relhastriggers, relhassubclass FROM pg_class WHERE oid = {}::regclass;",
-                            literal(&fact.name)
-                        )],
-                    ),
+                    .remedy(advice(one, fact), &commands.iter().map(String::as_str).collect::<Vec<_>>()),
                 );
             }
         }

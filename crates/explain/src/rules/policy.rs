@@ -232,7 +232,7 @@ fn claim(case: &Case, found: &Secured<'_>) -> Claim {
         .with(is_unsure.then_some(super::plan::HOW_MANY_FIT), |claim, lack| {
             claim.lacking(lack).number(super::plan::UNSURE, 1.0)
         })
-        .remedy(&advice::text(found), &commands)
+        .remedy(advice::text(found), &commands)
 }
 
 /// A finding where the policies were not recorded: the statement does more than its plan shows.

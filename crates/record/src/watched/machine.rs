@@ -200,7 +200,7 @@ line! {
         node: String,
         /// `sessions` of pgfathom, `backends` of all clients with their parallel workers, or `client`.
         who: String,
-        /// How many there are.
+        /// How many the sums stand for.
         tasks: u64,
         /// How many of them were read at both ends of the interval: the sums are theirs.
         looked: u64,
@@ -210,6 +210,9 @@ line! {
         wait_us: Option<u64>,
         /// How often they were put on a CPU.
         turns: Option<u64>,
+        /// Time on a CPU of all processes of the server that ended in the interval, without what `run_us` has of them. Background processes that ended are part
+        /// of it. Of `backends` only.
+        ended_us: Option<u64>,
     }
 }
 

@@ -6,7 +6,7 @@
 //! not sampled. They cost one short read per process and tick, from files that stay open.
 
 use crate::collect::Batch;
-use crate::host::process::Schedule as Account;
+use crate::host::process::{self, Schedule as Account, TICK_US};
 use crate::meter::Meter;
 use record::watched::Schedule;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,43 +27,82 @@ pub const BACKENDS: &str = "backends";
 /// `who` of the client's threads.
 pub const CLIENT: &str = "client";
 
+/// A task that is read.
+#[derive(Debug)]
+struct Task {
+    meter: Meter,
+    /// As it was read last.
+    last: Account,
+    /// What it had used when it was first read: no line has that.
+    first_ns: u64,
+}
+
 /// Tasks that are read together.
 #[derive(Debug, Default)]
 struct Group {
     /// When it was read last.
     t_us: Option<u64>,
-    tasks: BTreeMap<u32, (Meter, Account)>,
+    tasks: BTreeMap<u32, Task>,
+    /// What the children of the server that have ended used, in ticks.
+    ended_ticks: Option<u64>,
 }
 
 impl Group {
-    /// Reads these tasks, and reports the activity of those that existed last time, too.
-    fn look(&mut self, ids: &[u32], now_us: u64, open: impl Fn(u32) -> Option<Meter>) -> Option<Sum> {
+    /// Reads these tasks, and reports the activity of those that existed last time, too. `main`: the process whose children they are.
+    fn look(
+        &mut self,
+        ids: &[u32],
+        main: Option<u32>,
+        now_us: u64,
+        open: impl Fn(u32) -> Option<Meter>,
+    ) -> Option<Sum> {
         let ids: BTreeSet<u32> = ids.iter().copied().collect();
-        self.tasks.retain(|id, _| ids.contains(id));
         let mut sum = Sum::default();
+        let mut known_ns = 0;
+        // Those that were there before the first look have used what no interval has.
+        let is_first = self.t_us.is_none();
+        for (id, task) in &mut self.tasks {
+            if !ids.contains(id) && task.meter.read().is_none() {
+                known_ns += task.last.run_ns - task.first_ns;
+            }
+        }
+        self.tasks.retain(|id, _| ids.contains(id));
         for id in ids {
-            let Some((meter, before)) = self.tasks.get_mut(&id) else {
+            let Some(task) = self.tasks.get_mut(&id) else {
                 if let Some(mut meter) = open(id)
-                    && let Some(now) = meter.read()
+                    && let Some(last) = meter.read()
                 {
-                    self.tasks.insert(id, (meter, now));
+                    let first_ns = if is_first { 0 } else { last.run_ns };
+                    self.tasks.insert(id, Task { meter, last, first_ns });
                 }
                 continue;
             };
-            let Some(now) = meter.read() else {
+            let Some(now) = task.meter.read() else {
                 // It has ended; another one with its pid is opened again.
+                known_ns += task.last.run_ns - task.first_ns;
                 self.tasks.remove(&id);
                 continue;
             };
             sum.looked += 1;
-            sum.run_ns += now.run_ns.saturating_sub(before.run_ns);
-            sum.wait_ns += now.wait_ns.saturating_sub(before.wait_ns);
-            sum.turns += now.turns.saturating_sub(before.turns);
-            *before = now;
+            sum.run_ns += now.run_ns.saturating_sub(task.last.run_ns);
+            sum.wait_ns += now.wait_ns.saturating_sub(task.last.wait_ns);
+            sum.turns += now.turns.saturating_sub(task.last.turns);
+            task.last = now;
         }
+        let ended = main.and_then(ended_ticks);
+        let before = std::mem::replace(&mut self.ended_ticks, ended);
+        let all_us = ended.zip(before).map(|(now, before)| now.saturating_sub(before) * TICK_US);
+        sum.ended_us = all_us.map(|all_us| all_us.saturating_sub(known_ns / 1000));
         let since_us = self.t_us.replace(now_us)?;
-        (sum.looked > 0).then_some(Sum { interval_us: now_us.saturating_sub(since_us), ..sum })
+        (sum.looked > 0 || sum.ended_us > Some(0))
+            .then_some(Sum { interval_us: now_us.saturating_sub(since_us), ..sum })
     }
+}
+
+/// CPU time of the children of a process that have ended and were waited for, in ticks.
+fn ended_ticks(main: u32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{main}/stat")).ok()?;
+    Some(process::stat(&text)?.ended_ticks)
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -73,6 +112,7 @@ struct Sum {
     run_ns: u64,
     wait_ns: u64,
     turns: u64,
+    ended_us: Option<u64>,
 }
 
 impl Sum {
@@ -89,6 +129,7 @@ impl Sum {
                 run_us: Some(self.run_ns / 1000),
                 wait_us: Some(self.wait_ns / 1000),
                 turns: Some(self.turns),
+                ended_us: self.ended_us,
             },
         );
     }
@@ -105,6 +146,8 @@ pub struct Processes {
     pub pids: Vec<u32>,
     /// How many there are.
     pub count: u64,
+    /// The server's first process, whose children they are; `None` if those that end are not of interest.
+    pub main: Option<u32>,
 }
 
 /// Reads them tick by tick.
@@ -122,12 +165,15 @@ impl Schedules {
         self.groups.retain(|(node, who), _| processes.iter().any(|one| (&one.node, one.who) == (node, who)));
         for one in processes {
             let group = self.groups.entry((one.node.clone(), one.who)).or_default();
-            if let Some(sum) = group.look(&one.pids, now_us, Meter::of) {
-                sum.record_change(host, &one.node, one.who, one.count, now_us, batch);
+            if let Some(sum) = group.look(&one.pids, one.main, now_us, Meter::of) {
+                // Those that were not there at both ends are part of `ended_us`, or will be: the others do not represent them.
+                let is_complete = sum.ended_us.is_some() && one.count <= one.pids.len() as u64;
+                let tasks = if is_complete { sum.looked } else { one.count };
+                sum.record_change(host, &one.node, one.who, tasks, now_us, batch);
             }
         }
         let threads = self.driving_threads();
-        if let Some(sum) = self.client.look(&threads, now_us, Meter::of_thread) {
+        if let Some(sum) = self.client.look(&threads, None, now_us, Meter::of_thread) {
             sum.record_change(host, "", CLIENT, threads.len() as u64, now_us, batch);
         }
     }
@@ -180,8 +226,8 @@ mod tests {
             .expect("a thread");
         let mut schedules = Schedules::default();
         let pids = vec![std::process::id(), u32::MAX >> 1];
-        let me = Processes { node: "n1".into(), who: SESSIONS, pids: pids.clone(), count: 100 };
-        let all = Processes { node: "n1".into(), who: BACKENDS, pids, count: 2 };
+        let me = Processes { node: "n1".into(), who: SESSIONS, pids: pids.clone(), count: 100, main: None };
+        let all = Processes { node: "n1".into(), who: BACKENDS, pids, count: 2, main: None };
         let both = [me, all];
         let round = || {
             go.send(()).expect("it is there");
@@ -207,5 +253,21 @@ mod tests {
         driving.join().expect("ends");
         let after = lines(&mut schedules, 4_000_000, &[]);
         assert!(after.is_empty(), "no line after the end: {after:?}");
+    }
+    /// A session that begins and ends between two looks is in no list of processes.
+    #[test]
+    fn what_processes_used_that_have_ended_is_counted_by_their_parent() {
+        let mut schedules = Schedules::default();
+        let me = std::process::id();
+        let one = Processes { node: "n1".into(), who: BACKENDS, pids: vec![me], count: 1, main: Some(me) };
+        assert!(lines(&mut schedules, 1_000_000, std::slice::from_ref(&one)).is_empty());
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done"])
+            .spawn()
+            .expect("a shell");
+        child.wait().expect("it ends");
+        let seen = lines(&mut schedules, 2_000_000, std::slice::from_ref(&one));
+        let ended_us = seen.iter().find_map(|(_, line)| line.ended_us).expect("counted");
+        assert!(ended_us > 10_000, "{ended_us}");
     }
 }

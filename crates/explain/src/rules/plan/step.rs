@@ -231,6 +231,14 @@ fn needs_no_order(planned: &Planned<'_>) -> bool {
         && !["_agg(", "distinct ", "within group", "group by"].iter().any(|of_order| text.contains(of_order))
 }
 
+/// Whether an index may have the order of these keys: its columns are those of one table, and are not computed with values of a statement.
+fn may_be_of_index(keys: &str) -> bool {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == '"';
+    let aliases = keys.match_indices('.').filter_map(|(at, _)| keys[..at].rsplit(|c| !is_part(c)).next());
+    let aliases: std::collections::BTreeSet<&str> = aliases.filter(|alias| !alias.is_empty()).collect();
+    aliases.len() <= 1 && !keys.contains('$')
+}
+
 fn words(planned: &Planned<'_>, step: &Step<'_>) -> Option<Words> {
     let node = &step.node;
     let (kind, relation, condition) = (word(node, "kind"), word(node, "relation"), word(node, "condition"));
@@ -255,6 +263,9 @@ fn words(planned: &Planned<'_>, step: &Step<'_>) -> Option<Words> {
             let end = if is_useless { ", and nothing above needs that order" } else { "" };
             let remedy = if is_useless {
                 "leave out the ORDER BY, which is inside of the view or subquery, or count the table itself"
+            } else if !may_be_of_index(condition) {
+                "no index has this order, which is one of several tables or of values that are given: let fewer rows reach it, by conditions or by groups that \
+                 are made before"
             } else {
                 "an index on these columns delivers the order without a sort; if only the first rows are wanted, LIMIT"
             };
