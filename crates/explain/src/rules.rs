@@ -4,6 +4,7 @@ mod access;
 mod applied;
 mod asleep;
 mod behind;
+mod built_in;
 mod bursts;
 mod capacity;
 mod checked;

@@ -1,10 +1,11 @@
 //! Which statements take much of a node's time, and which of them scan tables: what several rules start from.
 
+use super::built_in::calls_others;
 use crate::case::{Case, Thing};
 use crate::node_time;
 use record::escape::{ascii, one_line};
 use record::finding::{NodeTime, Severity, StatementTime};
-use record::statement::{self, TableName};
+use record::statement::{self, TableName, Verb};
 use record::watched::{Fact, PECULIAR};
 
 /// A node with fewer active sessions has no problem with its time.
@@ -200,6 +201,22 @@ fn calls_of_others(case: &Case, node: &str, statement: &StatementTime, table: &T
     others.filter_map(|other| other.calls_per_s).sum()
 }
 
+/// What the record has of a table with policies, as a peculiarity.
+pub(super) const SECURED: &str = "row-level security";
+
+/// Whether a statement may read tables that its text does not have: by triggers and foreign keys of what it writes, functions, views and policies.
+fn may_read_others(case: &Case, node: &str, statement: &StatementTime) -> bool {
+    let Ok(parsed) = statement::parse(&statement.text) else { return true };
+    let is_plain = |named: &TableName| {
+        let mut tables = case.at("table", node);
+        tables.any(|table| is_name_of(named, table.lines.word("relation")) || is_part_of(named, &table))
+    };
+    parsed.verb != Verb::Select
+        || !parsed.tables.iter().all(is_plain)
+        || calls_others(&lowered(&statement.text))
+        || peculiar_of(case, node, &statement.text).iter().any(|fact| fact.value.contains(SECURED))
+}
+
 /// A table of the statement's database that is scanned about as often as the statement runs, and the rows of a scan. One that the statement reads by its
 /// text or its plan comes first. Another one may be that of a trigger, a function or a view, if no other statement is known to scan it.
 pub(super) fn scanned<'a>(
@@ -227,7 +244,11 @@ pub(super) fn scanned<'a>(
     let most = |left: &(Thing<'a>, f64, f64), right: &(Thing<'a>, f64, f64)| {
         (left.1 * left.2).total_cmp(&(right.1 * right.2))
     };
-    own.into_iter().max_by(most).or_else(|| foreign.into_iter().filter(is_possible).max_by(most))
+    let of_others = || {
+        let foreign = foreign.into_iter().filter(|_| may_read_others(case, node, statement));
+        foreign.filter(is_possible).max_by(most)
+    };
+    own.into_iter().max_by(most).or_else(of_others)
 }
 
 /// Rows of a table that an execution reads: those of all scans, shared out to the statements that name the table by their time.

@@ -1,6 +1,7 @@
 //! PLAN-41: statements that call a function, and what runs inside of it. What triggers do is PLAN-25, which reads the same sources: functions that the
 //! server counts (track_functions), and statements that only run inside of others (pg_stat_statements.track = all).
 
+use super::built_in::is_built_in;
 use super::costly::{busy, lowered, plain, severity};
 use super::paste::literal;
 use crate::case::{Case, Thing};
@@ -35,33 +36,6 @@ const NEAR: f64 = 1.1;
 /// Characters of a statement in a claim, and in evidence.
 const CLAIMED_CHARS: usize = 80;
 const STATEMENT_CHARS: usize = 160;
-/// Functions of PostgreSQL that are called alone; the others begin with `pg_`, or with the name of a large group.
-const BUILT_IN: [&str; 22] = [
-    "array_agg",
-    "avg",
-    "coalesce",
-    "count",
-    "current_database",
-    "current_schema",
-    "current_setting",
-    "currval",
-    "greatest",
-    "lastval",
-    "least",
-    "max",
-    "md5",
-    "min",
-    "nextval",
-    "now",
-    "random",
-    "set_config",
-    "setval",
-    "sum",
-    "unnest",
-    "version",
-];
-const BUILT_IN_GROUPS: [&str; 8] = ["pg_", "json", "lo_", "to_", "txid_", "generate_", "string_", "has_"];
-
 /// The function that a statement consists of: `SELECT f(...)`, `SELECT * FROM f(...)`, `CALL f(...)`.
 fn called(text: &str) -> Option<String> {
     let text = lowered(text);
@@ -87,9 +61,7 @@ fn called(text: &str) -> Option<String> {
         && after.chars().all(|c| is_name(c) || c == ' ')
         && !after.starts_with("from ");
     let bare = name.rsplit('.').next()?.trim_matches('"').to_string();
-    let is_built_in =
-        BUILT_IN.contains(&bare.as_str()) || BUILT_IN_GROUPS.iter().any(|group| bare.starts_with(group));
-    (is_alias && !is_built_in).then_some(bare)
+    (is_alias && !is_built_in(&bare)).then_some(bare)
 }
 
 /// A name without schema, quotes and arguments.

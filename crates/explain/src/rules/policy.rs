@@ -5,7 +5,7 @@ mod advice;
 mod held;
 mod work;
 
-use super::costly::{busy, in_a_line, names_table, rows_read, severity};
+use super::costly::{SECURED, busy, in_a_line, names_table, rows_read, severity};
 use super::paste::literal;
 use super::plan::{Planned, does_more, plan_of, planned};
 use crate::case::Case;
@@ -35,8 +35,6 @@ pub(super) const RULES: &[Rule] = &[Rule {
 
 /// The share of the session time of the statement.
 const SHARE_MIN: f64 = 0.2;
-/// The name of such a table's peculiarity in the record.
-const SECURED: &str = "row-level security";
 /// Rows that an execution reads.
 const ROWS_MIN: f64 = 1_000.0;
 /// Blocks of an execution that has to check its condition behind the policy.
