@@ -51,6 +51,7 @@ mod raised;
 mod relation;
 mod remainder;
 mod remote;
+mod removed;
 mod repeated;
 pub(crate) mod replication;
 mod rounds;
@@ -117,7 +118,7 @@ const BEFORE: [&[Rule]; 35] = [
 ];
 
 /// Those behind them.
-const AFTER: [&[Rule]; 32] = [
+const AFTER: [&[Rule]; 33] = [
     siblings::RULES,
     remainder::RULES,
     checked::RULES,
@@ -147,6 +148,7 @@ const AFTER: [&[Rule]; 32] = [
     standby::RULES,
     applied::RULES,
     decoders::RULES,
+    removed::RULES,
     capacity::RULES,
     distribution::RULES,
     observer::RULES,

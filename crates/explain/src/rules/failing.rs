@@ -4,6 +4,7 @@ mod locks;
 
 use super::costly::plain;
 use super::member::is_away;
+use super::paste::literal;
 use crate::case::{Case, Thing};
 use crate::rule::Need::Field;
 use crate::rule::{Answer, Claim, Rule};
@@ -29,6 +30,8 @@ const ERRORS_MIN: f64 = 10.0;
 const ERRORS_PER_S_MIN: f64 = 0.5;
 /// Of the transactions, from which on it is high.
 const SHARE_HIGH: f64 = 0.1;
+/// The same of an error that no one may have to mend.
+const SHARE_UNKNOWN: f64 = 0.3;
 /// Characters of an error in a claim.
 const ERROR_CHARS: usize = 120;
 
@@ -52,7 +55,7 @@ const WORDS_OF_OTHERS: [&str; 11] = [
 /// A statement that another session cancelled.
 const CANCELLED: &str = "canceling statement due to user request";
 /// SQLSTATEs of several kinds of error: the words decide.
-const AMBIGUOUS: [&str; 6] = ["0A000", "53200", "53100", "55P03", "28000", "22P02"];
+const AMBIGUOUS: [&str; 7] = ["23514", "0A000", "53200", "53100", "55P03", "28000", "22P02"];
 /// SQLSTATEs with which a session ends, and its work is lost: a few matter.
 const ENDS_SESSION: [&str; 4] = ["57P01", "57P05", "25P03", "25P04"];
 /// That of sessions that an administrator, or a server that stops, ends.
@@ -72,7 +75,15 @@ struct Known {
     text: &'static str,
 }
 
-const KNOWN: [Known; 20] = [
+const KNOWN: [Known; 21] = [
+    Known {
+        sqlstate: "23514",
+        words: &["no partition of relation"],
+        what: "rows are refused, because no partition of their table is for them: the one of this time, or of this key, was not created",
+        setting: "",
+        text: "create the missing partition, with the bounds that follow those of the last one, and let the job that creates them run ahead (pg_partman, cron); a \
+            DEFAULT partition takes what fits no other one, but its rows must be moved before a partition for them can be created",
+    },
     Known {
         sqlstate: "42P05",
         words: &["prepared statement", "already exists"],
@@ -348,19 +359,27 @@ fn severity(known: Option<&'static Known>, share: f64, is_short: bool, refused: 
         // Every session that needs a lock at that moment fails, whatever it does.
         Some(_) if is_of_locks(known) => Severity::High,
         Some(_) => Severity::Medium,
-        None if refused > 0.0 && share >= SHARE_HIGH => Severity::Medium,
+        None if refused > 0.0 && share >= SHARE_HIGH || share >= SHARE_UNKNOWN => Severity::Medium,
         None => Severity::Low,
     }
 }
 
 /// What happens so often, and the setting that decides.
-fn in_words(case: &Case, node: &str, known: &'static Known, own: Option<(&str, &str)>, per_s: f64) -> String {
+fn in_words(
+    case: &Case,
+    node: &str,
+    known: &'static Known,
+    own: Option<(&str, &str)>,
+    (per_s, message): (f64, &str),
+) -> String {
     let value =
         own.map_or(String::new(), |(owner, value)| format!(": {} is {value} for {owner}", known.setting));
     let most = locks::partitioned(case, node).filter(|_| is_of_locks(Some(known)));
     let most =
         most.map_or(String::new(), |most| format!("; the table with the most partitions is {}", most.table));
-    format!("{node}: {} times a second: {}{value}{most}", units::short(per_s), known.what)
+    // Where no setting decides, the object does.
+    let one = if known.setting.is_empty() { format!("; one of them: {message}") } else { String::new() };
+    format!("{node}: {} times a second: {}{value}{most}{one}", units::short(per_s), known.what)
 }
 
 /// The claim about a kind of error that comes so often, on a server with so many transactions a second.
@@ -380,13 +399,14 @@ fn of_kind(
     let severity = severity(known, share, is_short, refused);
     let message = plain(&first.message, ERROR_CHARS);
     let of_locks = if is_of_locks(known) { locks::evidence(case, server.place) } else { vec![] };
-    let commands = match is_of_locks(known) {
-        true => locks::commands(case, server.place),
-        false => commands(known).into_iter().map(str::to_string).collect(),
+    let commands = match known {
+        _ if is_of_locks(known) => locks::commands(case, server.place),
+        Some(known) if known.sqlstate == NO_PARTITION => partitions(&first.message),
+        _ => commands(known).into_iter().map(str::to_string).collect(),
     };
     let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
     let text = match known {
-        Some(known) => in_words(case, server.place, known, own, per_s),
+        Some(known) => in_words(case, server.place, known, own, (per_s, &message)),
         None => format!("{}: {} statements a second fail: {message}", server.place, units::short(per_s)),
     };
     let claim = Claim::new(severity, Level::DiscriminatingCounter, text);
@@ -453,6 +473,25 @@ fn failing(case: &Case) -> Answer {
         }
     }
     Answer::of(claims, || "errors in the server's log, by their kinds".to_string())
+}
+
+/// SQLSTATE of a row that fits no partition.
+const NO_PARTITION: &str = "23514";
+
+/// The partitions that there are of the table in a message.
+fn partitions(message: &str) -> Vec<String> {
+    let name = message.split('"').nth(1).unwrap_or_default();
+    vec![
+        format!(
+            "SELECT p.relid::regclass AS partition, pg_get_expr(c.relpartbound, c.oid) AS bounds FROM pg_class t, pg_partition_tree(t.oid) p JOIN pg_class c ON \
+             c.oid = p.relid WHERE t.relname = {} AND t.relkind = 'p' ORDER BY 1;",
+            literal(name)
+        ),
+        format!(
+            "CREATE TABLE ... PARTITION OF {} FOR VALUES FROM (...) TO (...); -- the bounds that are missing",
+            record::statement::quoted(name)
+        ),
+    ]
 }
 
 fn commands(known: Option<&Known>) -> Vec<&'static str> {

@@ -2,8 +2,8 @@
 
 use super::costly::severity as of_share;
 use super::plan::{Planned, planned};
-use crate::case::Case;
 use crate::case::engine::reset_command;
+use crate::case::{Case, Thing};
 use crate::node_time;
 use crate::rule::Need::{Facts, Field};
 use crate::rule::{Answer, Claim, Rule};
@@ -36,6 +36,10 @@ const TABLES_MIN: usize = 3;
 const RANDOM_FACTOR: (f64, f64) = (0.5, 20.0);
 /// The default of logical_decoding_work_mem, in bytes.
 const DECODING_DEFAULT: f64 = 64.0 * 1024.0 * 1024.0;
+/// Bytes a second that decoding writes to files.
+const SPILLED_PER_S_MIN: f64 = 1e6;
+/// Characters of a list of names.
+const NAMES_CHARS: usize = 120;
 /// Milliseconds; below this WAL files are closed nearly empty.
 const ARCHIVE_MS: f64 = 30_000.0;
 /// The default of deadlock_timeout is one second; below this, in milliseconds, the check itself is what sessions do.
@@ -378,13 +382,23 @@ fn decoded(case: &Case, time: &NodeTime, _: Setting<'_>) -> Option<Cost> {
         .filter(|statement| statement.text.contains("pg_logical_slot_"))
         .map(|statement| statement.share)
         .sum();
+    let seconds = time.seconds.max(1.0);
+    let mut slots: Vec<Thing<'_>> = case.at("slot", &time.node).collect();
+    slots.retain(|slot| slot.lines.sum("spill_bytes").unwrap_or(0.0) > 0.0);
+    let names: Vec<&str> = slots.iter().map(|slot| slot.name).collect();
+    // Written again and again it is work of the server, whether or not a session waits for it.
+    let is_large = spilled / seconds >= SPILLED_PER_S_MIN;
+    let share = share.max(of_functions);
     (spilled > 0.0 || share > 0.0).then(|| Cost {
-        share: Some(share.max(of_functions)), unknown: None,
+        share: Some(share).filter(|share| *share >= SHARE_MIN || !is_large),
+        unknown: None,
         figure: ("spill_bytes", spilled),
         evidence: format!(
-            "slots wrote {} of changes to files, and {} of the session time is decoding or waits for these files",
+            "{} {} wrote {} of changes to files, and {} of the session time is decoding or waits for these files",
+            if names.len() == 1 { "slot" } else { "slots" },
+            super::costly::plain(&names.join(", "), NAMES_CHARS),
             units::bytes(spilled),
-            units::percent(share.max(of_functions))
+            units::percent(share)
         ),
     })
 }

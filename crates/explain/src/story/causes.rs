@@ -151,7 +151,10 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
     ("REP-18", &["REP-01", "REP-11", "CPU-05", "TXN-01", "PLAN-45"]),
     ("REP-01", &["CPU-05", "TXN-01"]),
     ("PLAN-07", &["PLAN-01", "PLAN-06", "PLAN-24", "PLAN-49"]),
-    ("PLAN-61", &["PLAN-01", "PLAN-24", "PLAN-12", "PLAN-45", "MEM-04", "SES-03", "PLAN-06"]),
+    (
+        "PLAN-61",
+        &["PLAN-02", "PLAN-62", "PLAN-01", "PLAN-24", "PLAN-12", "PLAN-45", "MEM-04", "SES-03", "PLAN-06"],
+    ),
     (
         "CFG-01",
         &[
@@ -171,10 +174,7 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
     ("PLAN-01", &["MEM-04", "SES-03", "PLAN-06", "IO-07", "PLAN-25", "PLAN-12"]),
     ("PLAN-25", &["MEM-04", "SES-03", "IO-07", "PLAN-24"]),
     ("PLAN-87", &["PLAN-62", "PLAN-45", "PLAN-01", "PLAN-24", "MEM-04", "SES-03", "IO-07"]),
-    (
-        "PLAN-88",
-        &["PLAN-24", "PLAN-12", "PLAN-05", "PLAN-16", "VAC-14", "MEM-04", "SES-03", "PLAN-06", "IO-07"],
-    ),
+    ("PLAN-88", &["PLAN-24", "PLAN-12", "PLAN-05", "PLAN-16", "MEM-04", "SES-03", "PLAN-06", "IO-07"]),
     ("PLAN-27", &["MEM-04", "SES-03", "IO-07"]),
     ("LWL-07", &["DIST-06"]),
     ("SES-04", &["SES-01"]),
@@ -197,7 +197,14 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
     ("PLAN-54", &["PLAN-24", "PLAN-01", "MEM-04", "SES-03", "PLAN-06", "IO-07", "PLAN-12"]),
     ("PLAN-55", &["PLAN-24", "PLAN-01", "MEM-04", "SES-03", "PLAN-06", "IO-07", "PLAN-12"]),
     ("PLAN-56", &["PLAN-24", "PLAN-01", "PLAN-46", "MEM-04", "SES-03", "PLAN-06", "IO-07"]),
-    ("VAC-14", &["PLAN-06", "PLAN-24", "PLAN-29", "MEM-04", "SES-03", "IO-07"]),
+    ("REP-19", &["REP-11", "TXN-13"]),
+    (
+        "VAC-14",
+        &[
+            "PLAN-88", "PLAN-89", "PLAN-77", "PLAN-10", "PLAN-27", "PLAN-06", "PLAN-24", "PLAN-29", "MEM-04",
+            "SES-03", "IO-07",
+        ],
+    ),
     ("TXN-13", &["TXN-05", "SES-01", "PLAN-02"]),
     ("PLAN-11", &["MEM-04", "SES-03", "PLAN-06", "IO-07", "PLAN-12"]),
     ("PLAN-20", &["MEM-04", "SES-03", "PLAN-06", "IO-07"]),

@@ -1,7 +1,7 @@
 //! PLAN-61: estimates that are wrong because they were declared: rows of a function, distinct values of a column.
 
 use super::hidden::does_more;
-use super::{NEEDS, Planned, judge, severity};
+use super::{NEEDS, Planned, judge, severity, wrong_rows};
 use crate::case::{Case, Thing};
 use crate::rule::{Claim, Rule};
 use crate::rules::paste::literal;
@@ -16,7 +16,8 @@ pub(in crate::rules) const RULES: &[Rule] = &[Rule {
     title: "the planner believes a number that was declared, and it is wrong",
     needs: NEEDS,
     limits: "10 % of the session time in a statement that touches far more blocks than its plan costs, by a nested loop, and reads a function that is declared \
-        with few rows, or a table with n_distinct set for a column of its conditions (ours)",
+        with few rows, or a table with n_distinct set for a column of its conditions; or whose plan expects ten times the rows that it returns, 1,000 or more, \
+        with such a table (ours)",
     judge: |case| judge(case, claim, "declared rows of functions, and declared numbers of values"),
     links: &["https://www.postgresql.org/docs/current/sql-createfunction.html"],
 }];
@@ -102,7 +103,7 @@ fn of_column(case: &Case, planned: &Planned<'_>) -> Option<Declared> {
 fn claim(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
     let has_loop = planned.nodes.iter().any(|node| node.lines.word("kind") == "Nested Loop");
     if !has_loop || !does_more(planned) {
-        return None;
+        return too_many(case, planned);
     }
     let Declared { what, text, command } = of_function(case, planned)
         .or_else(|| of_column(case, planned))
@@ -124,6 +125,32 @@ fn claim(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
             .number("blocks_per_call", blocks)
             .because(planned.file())
             .because("the plan has a nested loop, which is right for few rows only")
+            .lacking("the rows of each step: EXPLAIN (ANALYZE, BUFFERS) with real values shows where the estimate goes wrong")
+            .remedy(text, &[&command, &explain_it(case, &planned.time.node, planned.statement)]),
+    )
+}
+
+/// The same where the declaration makes the planner expect far more rows than there are, so that it scans and hashes where a search would do.
+fn too_many(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
+    let (expected, counted) = wrong_rows(planned).filter(|(expected, counted)| expected > counted)?;
+    let Declared { what, text, command } = of_column(case, planned)?;
+    let claim = planned.claim(
+        case,
+        Level::CoOccurrence,
+        severity(planned.statement.share),
+        format!(
+            "a statement that takes {} of the session time is planned for {} rows and returns {}: {what}",
+            planned.share(),
+            units::short(expected),
+            units::short(counted)
+        ),
+    );
+    Some(
+        claim
+            .number("rows_planned", expected)
+            .number("rows_per_call", counted)
+            .because(planned.file())
+            .because("for so many rows the planner scans and hashes, where a search by an index would find the few that there are")
             .lacking("the rows of each step: EXPLAIN (ANALYZE, BUFFERS) with real values shows where the estimate goes wrong")
             .remedy(text, &[&command, &explain_it(case, &planned.time.node, planned.statement)]),
     )

@@ -161,8 +161,18 @@ pub(in crate::rules) fn does_more(planned: &Planned<'_>) -> bool {
     blocks.zip(cost).is_some_and(|(blocks, cost)| {
         blocks >= BLOCKS_MIN
             && blocks >= cost * BLOCKS_PER_COST_MIN
-            && blocks > fetched_by_index(planned) * BLOCKS_PER_FETCH
+            && blocks > fetched_by_index(planned) * BLOCKS_PER_FETCH + written(planned)
     })
+}
+
+/// Blocks that a changed row touches: itself, its new version, and an entry of each of some indexes, each found from the root.
+const BLOCKS_PER_WRITE: f64 = 16.0;
+
+/// Blocks that the rows which an execution writes are worth: the cost of a plan does not have them.
+fn written(planned: &Planned<'_>) -> f64 {
+    let verb = statement::parse(&planned.statement.text).map(|parsed| parsed.verb);
+    let writes = matches!(verb, Ok(Verb::Insert | Verb::Update | Verb::Delete | Verb::Merge));
+    if writes { planned.statement.rows.unwrap_or(0.0) * BLOCKS_PER_WRITE } else { 0.0 }
 }
 
 /// Whether a plan has a loop that may run its inner side more than once, or a subquery that is run for each row: not one over the single result of a function

@@ -55,7 +55,7 @@ fn skipped(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
         };
         // What a loop repeats is searched by the other table's values.
         let is_repeated = planned.above(node).contains(&"Nested Loop");
-        if !is_wasteful(planned, node) || is_repeated || !columns.iter().any(is_later) || all.iter().any(begins) {
+        if !is_wasteful(planned, node) || is_scanned(case, planned, node) || is_repeated || !columns.iter().any(is_later) || all.iter().any(begins) {
             return None;
         }
         let listed = columns.join(", ");
@@ -85,6 +85,26 @@ fn skipped(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
                 ),
         )
     })
+}
+
+/// Scans of the table for each execution, from which on these do not use the index.
+const SCANS_MIN: f64 = 0.5;
+
+/// Whether executions scan the table, or another partition of the same one: the plan is for unknown values, of which a range may be any part of the table, and
+/// with its own values the planner chose a scan and left the other partitions out.
+fn is_scanned(case: &Case, planned: &Planned<'_>, node: &Thing<'_>) -> bool {
+    let table = |relation: &str| {
+        case.at("table", &planned.time.node).find(|table| table.lines.word("relation") == relation)
+    };
+    let relation = planned.relation_of(node);
+    let whole = table(relation).map_or("", |table| table.lines.word("partition_of"));
+    let is_part = |other: &Thing<'_>| !whole.is_empty() && other.lines.word("partition_of") == whole;
+    let of_plan = planned.nodes.iter().filter_map(|node| table(planned.relation_of(node)));
+    let scans = of_plan
+        .filter(|other| other.lines.word("relation") == relation || is_part(other))
+        .filter_map(|table| table.lines.rate("seq_scans"))
+        .fold(0.0, f64::max);
+    scans > 0.0 && scans >= planned.statement.calls_per_s.unwrap_or(f64::MAX) * SCANS_MIN
 }
 
 /// Whether an execution touches more blocks than the rows of a node are worth.
@@ -135,6 +155,9 @@ fn behind_range(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
         let is_repeated = planned.above(node).contains(&"Nested Loop");
         let (first, columns) =
             misordered(case, planned, node).filter(|_| is_wasteful(planned, node) && !is_repeated)?;
+        if is_scanned(case, planned, node) {
+            return None;
+        }
         let (relation, index) = (planned.relation_of(node), node.lines.word("index"));
         let equal = columns[..columns.len() - 1].join(", ");
         let blocks = planned.statement.blocks.unwrap_or(0.0);
