@@ -48,6 +48,7 @@ mod poll;
 mod pool;
 mod queue;
 mod raised;
+mod reference;
 mod relation;
 mod remainder;
 mod remote;

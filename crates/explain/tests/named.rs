@@ -181,3 +181,15 @@ fn a_session_that_waits_for_its_client_is_ended_first() {
     assert!(first.contains("pg_terminate_backend(pid)") && first.contains("pid = 70"), "{finding:?}");
     assert!(!commands(finding).contains("schema change"), "{finding:?}");
 }
+
+#[test]
+fn rows_without_a_partition_are_lost_and_the_table_is_named() {
+    let mut scene = Scene::healthy();
+    crate::fire::again::unplaced(&mut scene);
+    let found = scene.explain();
+    let finding = of(&found, "TXN-13");
+    assert_eq!(finding.severity, record::finding::Severity::High, "{finding:?}");
+    assert!(finding.claim.contains("no partition of relation \"sensor_data\""), "{}", finding.claim);
+    assert!(commands(finding).contains("t.relname = 'sensor_data'"), "{}", commands(finding));
+    assert!(commands(finding).contains("PARTITION OF \"sensor_data\""), "{}", commands(finding));
+}

@@ -2,7 +2,6 @@
 
 mod hot;
 mod joined;
-mod reference;
 
 use crate::case::Case;
 use crate::rule::Need::{Any, Looked, Matrix, Peers, Sweep};

@@ -359,7 +359,8 @@ fn severity(known: Option<&'static Known>, share: f64, is_short: bool, refused: 
         // Every session that needs a lock at that moment fails, whatever it does.
         Some(_) if is_of_locks(known) => Severity::High,
         Some(_) => Severity::Medium,
-        None if refused > 0.0 && share >= SHARE_HIGH || share >= SHARE_UNKNOWN => Severity::Medium,
+        None if share >= SHARE_UNKNOWN => Severity::High,
+        None if refused > 0.0 && share >= SHARE_HIGH => Severity::Medium,
         None => Severity::Low,
     }
 }

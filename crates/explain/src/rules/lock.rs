@@ -9,6 +9,7 @@ mod table;
 mod turns;
 
 use super::ddl::{self, UNREAD, UNSENT};
+use super::reference;
 use crate::case::{Case, Thing};
 use crate::node_time;
 use crate::rule::Need::{Looked, Proof};
@@ -291,6 +292,22 @@ struct WayOut {
     commands: Vec<String>,
 }
 
+impl WayOut {
+    /// The same where others wait to insert rows that refer to those of a table, which a statement locks FOR UPDATE.
+    fn referred(self, locked: Option<(String, String)>) -> WayOut {
+        let is_of_inserts = self.what.as_deref().is_some_and(|what| what.starts_with(holder::TO_INSERT));
+        let Some((table, text)) = locked.filter(|_| is_of_inserts) else { return self };
+        WayOut {
+            what: Some(format!(
+                "{} its transaction ends: they refer to rows of {table}, which are locked FOR UPDATE by: {text}",
+                holder::TO_INSERT
+            )),
+            text: reference::REMEDY.to_string(),
+            commands: self.commands.into_iter().filter(|command| !command.contains("advisory")).collect(),
+        }
+    }
+}
+
 /// About a session of the engine that works for one at another node.
 fn for_another(case: &Case, node: &str) -> WayOut {
     let text = "leave it: it works for a session at another node of the cluster, where the transaction began. Look for that one, and end it there if its work \
@@ -395,7 +412,8 @@ fn of_root(case: &Case, root: &Thing<'_>, figures: &Root) -> Claim {
     let is_for_another = case.is_own(root.place, own::SESSIONS, application);
     let WayOut { what, text, commands } = match is_for_another {
         true => for_another(case, root.place),
-        false => way_out(case, root, (state, query.unwrap_or_default()), session.as_ref()),
+        false => way_out(case, root, (state, query.unwrap_or_default()), session.as_ref())
+            .referred(reference::locked_for(case, root.place, lines.word("query"))),
     };
     let is_engines = lines.flag("own") == Some(true);
     let may_be_engines = root.name == "0" && case.users_prepared(root.place).is_none();

@@ -113,7 +113,7 @@ const VIRTUAL_XID: Kind = Kind {
             .collect()
     },
     severity: by_share,
-    text: "end the oldest transactions, or start the command when there are none",
+    text: "end the oldest transactions, or start the command when there are none: a lock_timeout would end it and leave an invalid index behind",
     commands: &[
         "SELECT pid, backend_start, state, now() - xact_start AS age, left(query, 60) AS query FROM pg_stat_activity \
          WHERE xact_start IS NOT NULL ORDER BY xact_start LIMIT 5;",

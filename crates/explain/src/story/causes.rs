@@ -25,6 +25,13 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
     ("WAL-08", &["CAP-03"]),
     ("IO-01", &["WAL-01", "WAL-05", "IO-05", "CPU-05", "TXN-01"]),
     ("VAC-12", &["VAC-04", "VAC-11"]),
+    (
+        "VAC-14",
+        &[
+            "PLAN-88", "PLAN-89", "PLAN-77", "PLAN-10", "PLAN-27", "PLAN-06", "PLAN-24", "PLAN-29", "MEM-04",
+            "SES-03", "IO-07",
+        ],
+    ),
     ("VAC-05", &["VAC-04", "VAC-03", "VAC-11", "VAC-13", "PLAN-27"]),
     ("VAC-08", &["VAC-09", "PLAN-05", "VAC-11", "VAC-13"]),
     ("VAC-10", &["VAC-11", "VAC-04", "VAC-13"]),
@@ -198,13 +205,6 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
     ("PLAN-55", &["PLAN-24", "PLAN-01", "MEM-04", "SES-03", "PLAN-06", "IO-07", "PLAN-12"]),
     ("PLAN-56", &["PLAN-24", "PLAN-01", "PLAN-46", "MEM-04", "SES-03", "PLAN-06", "IO-07"]),
     ("REP-19", &["REP-11", "TXN-13"]),
-    (
-        "VAC-14",
-        &[
-            "PLAN-88", "PLAN-89", "PLAN-77", "PLAN-10", "PLAN-27", "PLAN-06", "PLAN-24", "PLAN-29", "MEM-04",
-            "SES-03", "IO-07",
-        ],
-    ),
     ("TXN-13", &["TXN-05", "SES-01", "PLAN-02"]),
     ("PLAN-11", &["MEM-04", "SES-03", "PLAN-06", "IO-07", "PLAN-12"]),
     ("PLAN-20", &["MEM-04", "SES-03", "PLAN-06", "IO-07"]),

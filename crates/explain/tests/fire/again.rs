@@ -269,8 +269,23 @@ pub(crate) const CASES: &[Fires] = &[
         }
     }),
     ("WAL-11", Co, |scene| unpacked(scene, 107_000, 0)),
+    // The partition of this month was not created: nothing of it is stored.
+    ("TXN-13", Counter, unplaced),
     ("GEN-01", Counter, |scene| refused(scene, "insert into enrolment (pupil) values ($1)", SEQUENCE)),
 ];
+
+/// Rows that fit no partition, in each second.
+pub(crate) fn unplaced(scene: &mut Scene) {
+    for second in 1..=100 {
+        let more = json!({"node": "n1", "severity": "ERROR", "sqlstate": "23514", "repeated": 900});
+        scene.event(
+            second,
+            event::SERVER_LOG,
+            "no partition of relation \"sensor_data\" found for row",
+            more,
+        );
+    }
+}
 
 pub(crate) const HARMLESS: &[(&str, Change)] = &[
     // It compares the values, writes a few rows, or each row now and then.

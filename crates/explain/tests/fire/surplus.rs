@@ -278,6 +278,14 @@ fn groups(scene: &mut Scene, groups: f64) {
 const DISTINCT: &str = "select distinct c.country from customer c order by c.country";
 const PIECE: &str = "select substr(content, $1, $3) from file where id = $2";
 
+/// A walsender that is asked for WAL that is gone, every five seconds.
+fn removed(scene: &mut Scene, node: &str) {
+    for second in (5..60).step_by(5) {
+        let message = "requested WAL segment 00000001000000000000000B has already been removed";
+        scene.event(second, record::event::SERVER_LOG, message, json!({"node": node, "severity": "ERROR"}));
+    }
+}
+
 pub(crate) const CASES: &[Fires] = &[
     ("PLAN-68", Co, |scene| joined(scene, 60_000.0, true)),
     ("PLAN-69", Co, |scene| values(scene, DISTINCT, 24)),
@@ -305,6 +313,7 @@ pub(crate) const CASES: &[Fires] = &[
     ("EXT-04", Co, |scene| file(scene, "foreign table of file_fdw")),
     ("VAC-16", Co, |scene| eager(scene, 50, 1)),
     ("REP-17", Counter, |scene| decoders(scene, 6, 120_000)),
+    ("REP-19", Counter, |scene| removed(scene, "n1")),
     ("PLAN-32", Counter, |scene| groups(scene, 7_000.0)),
     ("TXN-12", Counter, |scene| {
         let text = "update category set lft = lft + $1 where lft > $2";
@@ -392,6 +401,11 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
     ("EXT-04", |scene| file(scene, "3 exclusion constraints")),
     ("VAC-16", |scene| eager(scene, 20_000, 1)),
     ("REP-17", |scene| decoders(scene, 1, 400_000)),
+    // The standby's own log has the same line, and its own finding.
+    ("REP-19", |scene| {
+        removed(scene, "n2");
+        scene.set("server", json!({"node": "n2"}), json!({"in_recovery": true}));
+    }),
     ("REP-17", |scene| decoders(scene, 6, 9_000)),
     ("PLAN-50", |scene| {
         scan(scene, "(orders.open AND ($1 = ANY (orders.lists)))", "");

@@ -1,10 +1,10 @@
 //! DIST-06: sessions that compete for rows or pages: of which table, behind whom.
 
-use super::{joined, reference};
+use super::joined;
 use crate::case::{Case, Waiter};
 use crate::rule::{Answer, Claim};
-use crate::rules::costly::plain;
-use crate::rules::lock;
+use crate::rules::costly::{lowered, plain};
+use crate::rules::{lock, reference};
 use crate::units;
 use crate::waits::{Waits, Who};
 use record::finding::{Level, Severity};
@@ -52,6 +52,9 @@ const SPREAD: &str = "spread the keys, split counters into several rows, partiti
 const HELD_IDLE: &str = "let the program commit before it does anything else (a call of another service, a question to its user), or change the row last; \
     then spread the keys, and let workers of a queue take their rows with FOR UPDATE SKIP LOCKED";
 
+const QUEUE: &str = "let the workers of the queue take their rows with FOR UPDATE SKIP LOCKED: each then takes the next row that is free, instead of waiting for \
+    the same one; and let them commit before they do anything else (a call of another service)";
+
 pub(super) fn hot(case: &Case) -> Answer {
     let mut claims = vec![];
     let nothing = Waits::default();
@@ -91,6 +94,7 @@ fn claim(case: &Case, node: &str, waits: &Waits, (share, locks): (f64, f64)) -> 
     let relation = tables.first().map_or("", |(table, _)| table);
     let reference =
         statement.as_ref().and_then(|(text, _)| reference::Reference::of(case, node, text, relation));
+    let takes_next = statement.as_ref().is_some_and(|(text, _)| takes_next(text));
     let joined = statement.as_ref().and_then(|(text, _)| joined::of(text, relation));
     // Where many tables take part, the first of them is no answer.
     let of_which = tables.first().filter(|(_, of_all)| locks > share / 2.0 && *of_all >= MOST_SHARE);
@@ -101,7 +105,11 @@ fn claim(case: &Case, node: &str, waits: &Waits, (share, locks): (f64, f64)) -> 
             "{node}: {} of the active sessions wait for the same rows or pages{}{}{}",
             units::percent(share),
             of_which.map_or(String::new(), |(table, _)| format!(" of {table}")),
-            if is_idle { ", mostly while their holder is idle in a transaction" } else { "" },
+            match (takes_next, is_idle) {
+                (true, _) => ": workers of a queue, of which each wants the first row (FOR UPDATE without SKIP LOCKED)",
+                (false, true) => ", mostly while their holder is idle in a transaction",
+                (false, false) => "",
+            },
             joined
                 .as_ref()
                 .map(|joined| joined.words.as_str())
@@ -127,7 +135,7 @@ fn claim(case: &Case, node: &str, waits: &Waits, (share, locks): (f64, f64)) -> 
     .with(reference.as_ref().and_then(|reference| reference.locked_by.as_ref()), |claim, text| {
         claim.because(format!("rows are locked by: {text}"))
     })
-    .remedy(if joined.is_some() { joined::REMEDY } else { remedy_of(reference.as_ref(), is_idle) }, &[])
+    .remedy(if joined.is_some() { joined::REMEDY } else { remedy_of(reference.as_ref(), takes_next, is_idle) }, &[])
 }
 
 /// The tables in whose rows the sessions queue, as a sentence.
@@ -165,10 +173,21 @@ fn idle_roots_share(case: &Case, node: &str) -> f64 {
     idle as f64 / (waiters.len().max(1) as f64)
 }
 
-fn remedy_of(reference: Option<&reference::Reference>, is_idle: bool) -> &'static str {
+/// Whether a statement takes the next row of a queue, for which it waits: it locks the first one of an order.
+fn takes_next(text: &str) -> bool {
+    let text = lowered(text);
+    let has = |words: &str| text.contains(words);
+    has(" limit ")
+        && has(" order by ")
+        && (has("for update") || has("for no key update"))
+        && !has("skip locked")
+}
+
+fn remedy_of(reference: Option<&reference::Reference>, takes_next: bool, is_idle: bool) -> &'static str {
     match reference {
         Some(reference) if reference.locked_by.is_some() => reference::REMEDY,
         Some(reference) if reference.is_change => reference::SPLIT,
+        _ if takes_next => QUEUE,
         _ if is_idle => HELD_IDLE,
         _ => SPREAD,
     }

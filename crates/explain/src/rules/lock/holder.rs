@@ -291,6 +291,9 @@ fn of_mode(held: &str) -> Option<Deed> {
     })
 }
 
+/// How what keeps others from inserting begins.
+pub(super) const TO_INSERT: &str = "the others wait to insert until";
+
 /// What keeps the others waiting, if `query` of the session at the root, the age of its transaction in seconds, the mode in which it holds the relation, or
 /// `waiting` of one behind it shows that.
 pub(super) fn of(

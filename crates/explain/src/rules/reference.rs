@@ -36,6 +36,26 @@ pub(super) const SPLIT: &str = "let the trigger write a row of its own for each 
 pub(super) const REMEDY: &str = "lock rows of the referenced table FOR NO KEY UPDATE, which lets foreign key checks (FOR KEY SHARE) pass, as long as neither \
     the key changes nor the row is deleted; and commit before the program does anything else";
 
+/// What an INSERT waits for, if a statement locks rows of a table that its target refers to more strongly than it needs to: that table, and the statement.
+pub(super) fn locked_for(case: &Case, node: &str, waiting: &str) -> Option<(String, String)> {
+    let parsed = statement::parse(waiting).ok().filter(|parsed| parsed.verb == Verb::Insert)?;
+    let target = parsed.tables.first()?;
+    let mut tables = case.at("table", node);
+    let table = tables.find(|table| is_name_of(target, table.lines.word("relation")))?;
+    table.lines.word("foreign_keys").split("; ").filter(|key| !key.is_empty()).find_map(|key| {
+        let mut texts = case.events_of(event::QUERY).map(|event| Case::word_of(event, "text"));
+        let text = texts.find(|text| locks_strongly(text, key))?;
+        Some((key.to_string(), plain(text, STATEMENT_CHARS)))
+    })
+}
+
+/// Whether a statement locks rows of a table FOR UPDATE.
+fn locks_strongly(text: &str, relation: &str) -> bool {
+    let names_it =
+        |parsed: statement::Statement| parsed.tables.iter().any(|table| is_name_of(table, relation));
+    lowered(text).contains(STRONG) && statement::parse(text).is_ok_and(names_it)
+}
+
 impl Reference {
     /// What waits for rows of `relation`, if it writes another table.
     pub(super) fn of(case: &Case, node: &str, waiting: &str, relation: &str) -> Option<Reference> {
@@ -50,14 +70,9 @@ impl Reference {
         {
             return None;
         }
-        let is_it = |text: &&str| {
-            let is_strong = lowered(text).contains(STRONG);
-            let names_it =
-                |parsed: statement::Statement| parsed.tables.iter().any(|table| is_name_of(table, relation));
-            is_strong && statement::parse(text).is_ok_and(names_it)
-        };
-        let texts = case.events_of(event::QUERY).map(|event| Case::word_of(event, "text"));
-        let locked_by = texts.into_iter().find(is_it).map(|text| plain(text, STATEMENT_CHARS));
+        let mut texts = case.events_of(event::QUERY).map(|event| Case::word_of(event, "text"));
+        let locked_by =
+            texts.find(|text| locks_strongly(text, relation)).map(|text| plain(text, STATEMENT_CHARS));
         let is_referred_to = has_foreign_key(case, node, target, &wholes);
         let target = statement::quoted(&target.name);
         if locked_by.is_none() && is_changed(case, node, relation) {
