@@ -482,17 +482,11 @@ const NO_PARTITION: &str = "23514";
 /// The partitions that there are of the table in a message.
 fn partitions(message: &str) -> Vec<String> {
     let name = message.split('"').nth(1).unwrap_or_default();
-    vec![
-        format!(
-            "SELECT p.relid::regclass AS partition, pg_get_expr(c.relpartbound, c.oid) AS bounds FROM pg_class t, pg_partition_tree(t.oid) p JOIN pg_class c ON \
+    vec![format!(
+        "SELECT p.relid::regclass AS partition, pg_get_expr(c.relpartbound, c.oid) AS bounds FROM pg_class t, pg_partition_tree(t.oid) p JOIN pg_class c ON \
              c.oid = p.relid WHERE t.relname = {} AND t.relkind = 'p' ORDER BY 1;",
-            literal(name)
-        ),
-        format!(
-            "CREATE TABLE ... PARTITION OF {} FOR VALUES FROM (...) TO (...); -- the bounds that are missing",
-            record::statement::quoted(name)
-        ),
-    ]
+        literal(name)
+    )]
 }
 
 fn commands(known: Option<&Known>) -> Vec<&'static str> {
