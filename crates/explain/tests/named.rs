@@ -192,3 +192,50 @@ fn rows_without_a_partition_are_lost_and_the_table_is_named() {
     assert!(finding.claim.contains("no partition of relation \"sensor_data\""), "{}", finding.claim);
     assert!(commands(finding).contains("t.relname = 'sensor_data'"), "{}", commands(finding));
 }
+
+/// The server goes on without a tablespace, and all that is written there fails.
+#[test]
+fn writes_that_fail_on_a_full_tablespace_are_named_with_it() {
+    let mut scene = Scene::healthy();
+    scene.drop_source("load");
+    let mount = json!({"host": "h1", "mount": "/srv/archive"});
+    let fields =
+        json!({"used_for": "tablespace archive_ts", "size_bytes": 9_000_000_000u64, "free_bytes": 0});
+    scene.set("mount", mount, fields);
+    let quiet = of(&scene.explain(), "CAP-03").clone();
+    assert_eq!(quiet.severity, record::finding::Severity::Medium, "{quiet:?}");
+    for second in 1..20 {
+        let message =
+            "could not extend file \"pg_tblspc/16436/PG_15_202209061/16384/16441\": No space left on device";
+        let more = json!({"node": "n1", "severity": "ERROR", "repeated": 9, "statement": "INSERT INTO pdf (id) VALUES ($1)"});
+        scene.event(second, event::SERVER_LOG, message, more);
+    }
+    let found = scene.explain();
+    let finding = of(&found, "CAP-03");
+    assert_eq!(finding.severity, record::finding::Severity::High, "{finding:?}");
+    assert!(finding.claim.contains("with tablespace archive_ts, has 0 B free"), "{}", finding.claim);
+    assert!(finding.claim.contains("writes have failed for it: INSERT INTO pdf"), "{}", finding.claim);
+    assert!(commands(finding).contains("t.spcname = 'archive_ts'"), "{}", commands(finding));
+    assert!(finding.evidence.iter().all(|line| !line.contains("disk of the WAL")), "{finding:?}");
+}
+
+#[test]
+fn a_condition_in_a_form_that_no_index_serves_has_the_one_that_does() {
+    use crate::fire::unserved::{DISTANCE, beside, searched_text};
+    let mut scene = Scene::healthy();
+    beside(&mut scene, DISTANCE, json!({"column_types": "place point"}));
+    let found = scene.explain();
+    let finding = of(&found, "PLAN-88");
+    assert!(finding.claim.contains("it compares the distance"), "{}", finding.claim);
+    assert!(finding.remedy.text.contains("\"place\" <@ circle(centre, distance)"), "{}", finding.remedy.text);
+    let mut scene = Scene::healthy();
+    searched_text(&mut scene);
+    let found = scene.explain();
+    let finding = of(&found, "PLAN-88");
+    assert!(
+        finding.claim.contains("index orders_text is on the same expression with another constant"),
+        "{}",
+        finding.claim
+    );
+    assert!(commands(finding).contains("indexname = 'orders_text'"), "{}", commands(finding));
+}

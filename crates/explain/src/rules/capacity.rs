@@ -1,5 +1,7 @@
 //! CAP: space that runs out, and unexpected use of space.
 
+mod full;
+
 use super::generator::{bytes_per_row, free_for_data};
 use super::paste::word;
 use crate::case::{Case, Thing};
@@ -254,13 +256,21 @@ fn fills(case: &Case) -> Answer {
             continue;
         }
         let detail = left_s.filter(|_| soon).map(|left| format!(", and full in {}", units::seconds(left)));
+        let failed = full::Failed::on(case, &mount);
+        let (text, command) = full::advice(&mount);
         claims.push(
             Claim::new(
-                if soon { Severity::High } else { Severity::Medium },
+                if soon || failed.is_some() { Severity::High } else { Severity::Medium },
                 Level::DiscriminatingCounter,
                 format!(
-                    "{}: {} has {} free ({}){}",
-                    mount.place, mount.name, units::bytes(now), units::percent(now / size.max(1.0)), detail.unwrap_or_default(),
+                    "{}: {}{} has {} free ({}){}{}",
+                    mount.place,
+                    mount.name,
+                    full::whose(&mount),
+                    units::bytes(now),
+                    units::percent(now / size.max(1.0)),
+                    detail.unwrap_or_default(),
+                    failed.as_ref().map_or(String::new(), full::Failed::words)
                 ),
             )
             .on_host(mount.place)
@@ -269,13 +279,14 @@ fn fills(case: &Case) -> Answer {
             .number("falling_bytes_per_s", falling)
             .with(left_s, |claim, left| claim.number("until_full_s", left))
             .because(format!("{} is there", mount.lines.word("used_for")))
-            .because("the server stops when the disk of the WAL is full")
+            .with(failed, |claim, failed| claim.number("failed_writes", failed.count))
+            .with(
+                full::has_wal(&mount).then_some("the server stops when the disk of the WAL is full"),
+                Claim::because,
+            )
             .remedy(
-                "find what grows: WAL kept for a slot (REP-03) or an archive that fails, temporary files, tables",
-                &[
-                    &format!("$ du -xh --max-depth=2 {} | sort -h | tail", word(mount.name)),
-                    "SELECT slot_name, active, wal_status FROM pg_replication_slots;",
-                ],
+                text,
+                &[&format!("$ du -xh --max-depth=2 {} | sort -h | tail", word(mount.name)), &command],
             ),
         );
     }

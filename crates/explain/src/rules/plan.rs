@@ -5,6 +5,7 @@ mod anew;
 mod aside;
 mod computed;
 mod declared;
+mod distance;
 mod each;
 mod first;
 mod fit;

@@ -23,6 +23,20 @@ fn index(scene: &mut Scene, name: &str, columns: &str, definition: &str) {
 
 const TYPES: &str = "customer integer; during tsrange; name text; tags text[]; net inet; state text; done boolean; used integer; allowed integer; day date";
 
+/// A distance in a condition, beside a column of few values.
+pub(crate) const DISTANCE: &str = "((o.state = $4) AND ((o.place <-> point($1, $2)) < $3))";
+
+/// A text search in another configuration than that of the index: the plan has a parameter in its place.
+pub(crate) fn searched_text(scene: &mut Scene) {
+    let text = "select id from orders where to_tsvector($1, note) @@ to_tsquery($2) limit $3";
+    statement(scene, text, json!({"calls": 100, "rows": 500, "shared_hit": 1_600_000}), json!({}));
+    node(scene, 1, 0, "Limit", json!({"cost_total": 9_000.0}));
+    let scan = json!({"relation": "public.orders", "alias": "orders", "filter": "(to_tsvector($1, orders.note) @@ to_tsquery($2))", "rows_planned": 200.0,
+        "cost_total": 50_000.0, "table_rows": 1_000_000.0, "column_types": "note text"});
+    node(scene, 2, 1, "Seq Scan", scan);
+    index(scene, "orders_text", "", "gin (to_tsvector('***'::regconfig, note))");
+}
+
 /// Orders of some customers, each found by an index, of which a filter keeps few.
 pub(crate) fn beside(scene: &mut Scene, filter: &str, more: Value) {
     let text = "select c.id from customer c join orders o on o.customer = c.id where c.kind = $1";
@@ -120,6 +134,8 @@ const OVERLAP: &str = "(o.during && tsrange($1, $2))";
 pub(super) const CASES: &[Fires] = &[
     ("PLAN-88", Co, |scene| beside(scene, OVERLAP, json!({}))),
     ("PLAN-88", Co, |scene| beside(scene, "(o.net <<= $1)", json!({}))),
+    ("PLAN-88", Co, |scene| beside(scene, DISTANCE, json!({"column_types": "place point"}))),
+    ("PLAN-88", Co, searched_text),
     ("PLAN-88", Co, |scene| beside(scene, "(o.tags @> $1)", json!({}))),
     ("PLAN-88", Co, |scene| beside(scene, "($1 = ANY (o.tags))", json!({}))),
     ("PLAN-88", Co, |scene| beside(scene, "(o.day <@ $1)", json!({}))),

@@ -1,6 +1,7 @@
 //! PLAN-89, PLAN-90: many rows are fetched and sorted for the first few, in an order that no index has: the rows of many keys, and what is computed from each
 //! row and the search.
 
+use super::distance::DISTANCES;
 use super::index::indexes;
 use super::{NEEDS, Planned, SHARE_MIN, below, inputs, judge, narrow, number, severity};
 use crate::case::{Case, Thing};
@@ -58,8 +59,6 @@ const BELOW: [&str; 9] = [
     "Subquery Scan",
 ];
 const JOINS: [&str; 3] = ["Hash Join", "Merge Join", "Nested Loop"];
-/// Operators that give a distance, in whose order indexes can be: PLAN-59 has these.
-const DISTANCES: [&str; 4] = ["<->", "<#>", "<=>", "<+>"];
 
 /// Whether one of these rules explains what a statement reads.
 pub(in crate::rules) fn is_explained(case: &Case, planned: &Planned<'_>) -> bool {

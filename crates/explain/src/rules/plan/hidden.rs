@@ -233,7 +233,9 @@ pub(super) fn searched_again<'a>(case: &Case, planned: &Planned<'a>) -> Option<(
     if has_loop || statement.share < SEARCHING_SHARE_MIN || statement.blocks.unwrap_or(0.0) < BLOCKS_MIN {
         return None;
     }
-    let others: f64 = planned.time.statements.iter().filter_map(|one| one.calls_per_s).sum::<f64>() - calls;
+    // Short statements, which hardly take time, may be those that search.
+    let counted = case.at("statement", &planned.time.node).filter_map(|one| one.lines.rate("calls"));
+    let others = (counted.sum::<f64>() - calls).max(0.0);
     let relations: BTreeSet<&str> = planned.nodes.iter().map(|node| node.lines.word("relation")).collect();
     let searches = |relation: &&'a str| {
         let mut tables = case.at("table", &planned.time.node);

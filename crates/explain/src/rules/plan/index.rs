@@ -1,7 +1,7 @@
 //! Sequential scans whose condition has no index, or one that it cannot use.
 
 use super::wanted::{HOW_MANY_FIT, UNSURE, Wanted, wanted};
-use super::{KEPT_SHARE_MAX, Planned, SHARE_MIN, otherwise, planned, scans, severity};
+use super::{KEPT_SHARE_MAX, Planned, SHARE_MIN, distance, otherwise, planned, scans, severity};
 use crate::case::{Case, Thing};
 use crate::rule::{Answer, Claim};
 use crate::rules::statement::compiled_share;
@@ -221,6 +221,9 @@ pub(in crate::rules) fn proposal(case: &Case, planned: &Planned<'_>) -> Option<P
     let mut scans = scans_of(planned);
     scans.retain(Scan::keeps_few);
     let scan = scans.into_iter().max_by(|left, right| left.rows.total_cmp(&right.rows))?;
+    if distance::is_compared(scan.filter) {
+        return None;
+    }
     let all = statement::index_columns(&scan.conditions);
     let values = |column: &str| different_values(case, planned, scan.relation, column);
     let columns = statement::narrowing(all.clone(), &scan.conditions, scan.rows, values);

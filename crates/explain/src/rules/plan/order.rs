@@ -1,6 +1,7 @@
 //! PLAN-57 to PLAN-60: work that another form of the statement, or another kind of index, saves: duplicates removed where there are none, pages found
 //! by OR, the nearest rows found by sorting all, functions whose optional filters leave out no row by an index.
 
+use super::distance::DISTANCES;
 use super::{NEEDS, Planned, inputs, judge, number, severity};
 use crate::case::{Case, Thing};
 use crate::rule::Need::Field;
@@ -67,8 +68,6 @@ const FUNCTION_SHARE_MIN: f64 = 0.2;
 const NAME_CHARS: usize = 80;
 /// Optional filters.
 const OPTIONAL_MIN: usize = 2;
-/// Operators that give a distance: of PostgreSQL, PostGIS and pgvector.
-const DISTANCES: [&str; 6] = ["<->", "<#>", "<=>", "<+>", "<<->>", "<->>"];
 
 /// Whether a text has a UNION that is not UNION ALL.
 fn has_union(text: &str) -> bool {

@@ -1,10 +1,13 @@
 //! PLAN-88: why no index serves a condition. It goes over all parts of the condition of the step that reads most, and over the order of a LIMIT, and looks for
 //! the reason of each in a complete list; other rules with a narrower question come first, and take the reason from here where they have none.
 
+mod alike;
+mod distance;
 mod operator;
 mod order;
 mod part;
 
+use super::distance::of as distance_of;
 use super::index::indexes;
 use super::tree::is_correlated;
 use super::wanted::{UNSURE, is_aggregated};
@@ -245,7 +248,8 @@ fn found<'p, 'a>(case: &'a Case, planned: &'p Planned<'a>) -> Option<Found<'p, '
     }
     places(case, planned).into_iter().filter(|place| place.rows() >= ROWS_MIN).find_map(|place| {
         let mut parts = record::statement::conjuncts(place.word("filter")).unwrap_or_default();
-        parts.sort_by_key(|part| rank(&part.form));
+        // No index of the other parts takes a distance away.
+        parts.sort_by_key(|part| if distance_of(part).is_some() { 0 } else { rank(&part.form) });
         let mut reasons: Vec<Reason> = parts.iter().filter_map(|part| part::reason(&place, part)).collect();
         reasons.retain(|reason| place.throws_away(reason));
         let mut reasons = reasons.into_iter().chain(order::reason(&place));
@@ -264,7 +268,7 @@ pub(in crate::rules) fn reason(case: &Case, planned: &Planned<'_>) -> Option<Rea
 fn is_of_others(case: &Case, planned: &Planned<'_>) -> bool {
     super::is_explained(case, planned)
         || super::proposal(case, planned).is_some()
-        || super::hidden::searched_again(case, planned).is_some()
+        || super::hidden::searched_again(case, planned).is_some_and(|_| !super::is_limited(planned))
         || statement::is_scanned(case, planned.time, planned.statement)
         || waste::is_walked(case, planned.time, planned.statement)
 }

@@ -1,7 +1,9 @@
 //! Operators that no B-tree knows: which kind of index and operator class answers them, and whether one is there.
 
+use super::alike::alike;
 use super::{Place, Reason};
 use crate::rules::costly::plain;
+use crate::rules::plan::distance::DISTANCES;
 use crate::rules::plan::index::class_of;
 use record::statement::{self, Condition, Conjunct};
 
@@ -41,9 +43,6 @@ const SERVED: &[(&[&str], &[&str], Served)] = &[
 /// Types that are plain values in an order.
 const SCALARS: [&str; 8] =
     ["integer", "bigint", "smallint", "numeric", "date", "timestamp", "double precision", "real"];
-
-/// Operators that give a distance: an index has them for ORDER BY alone.
-const DISTANCES: [&str; 5] = ["<->", "<#>", "<=>", "<+>", "<<->"];
 
 /// What serves an operator on a type; `None` if nothing that is known.
 pub(super) fn served(kind: &str, sign: &str) -> Option<Served> {
@@ -174,9 +173,14 @@ pub(super) fn reason(place: &Place<'_, '_>, part: &Conjunct, sign: &str) -> Opti
     if DISTANCES.contains(&sign) {
         return None;
     }
-    let served = served(kind, sign)?;
+    // What a text search makes of a text is of another type.
+    let is_vector = inside.as_deref() == Some("function to_tsvector");
+    let served = served(if is_vector { "tsvector" } else { kind }, sign)?;
     if let Some(inside) = inside {
         let shown = computed.as_deref().unwrap_or(column);
+        if let Some(reason) = alike(place, shown) {
+            return Some(reason);
+        }
         let words = format!(
             "{sign} looks into {} ({inside} of {column}), and only an index on that expression serves it",
             plain(shown, 80)

@@ -1,6 +1,7 @@
 //! The reason of each form of a condition's part but that of an operator.
 
-use super::{Place, Reason, operator};
+use super::alike::{alike, bare};
+use super::{Place, Reason, distance, operator};
 use crate::rules::costly::plain;
 use crate::rules::paste::literal;
 use crate::rules::plan::index::{class_of, serves};
@@ -20,7 +21,7 @@ pub(super) fn reason(place: &Place<'_, '_>, part: &Conjunct) -> Option<Reason> {
         Form::Operator(sign) => operator::reason(place, part, sign),
         Form::Unequal => unequal(place, part),
         Form::Fixed => fixed(place, part),
-        Form::Compared => compared(place, place.own(part)?),
+        Form::Compared => distance::reason(place, part).or_else(|| compared(place, place.own(part)?)),
         Form::Pattern => pattern(place, place.own(part)?),
         Form::Columns => columns(place, part),
         Form::Either => either(place, part),
@@ -172,12 +173,6 @@ fn compared(place: &Place<'_, '_>, one: &Condition) -> Option<Reason> {
     ))
 }
 
-/// Without what writers of expressions differ in.
-fn bare(text: &str) -> String {
-    let is_kept = |c: &char| !c.is_whitespace() && !matches!(c, '"' | '(' | ')');
-    text.chars().filter(is_kept).flat_map(char::to_lowercase).collect()
-}
-
 /// What is computed from a column.
 fn of_expression(place: &Place<'_, '_>, one: &Condition, inside: &str) -> Option<Reason> {
     let computed = one.computed.as_deref()?;
@@ -185,6 +180,9 @@ fn of_expression(place: &Place<'_, '_>, one: &Condition, inside: &str) -> Option
         place.indexes.iter().any(|(index, _)| bare(index.lines.word("definition")).contains(&bare(computed)));
     if is_held || matches!(one.how, Use::Other) {
         return None;
+    }
+    if let Some(reason) = alike(place, computed) {
+        return Some(reason);
     }
     let own = place.indexes.iter().find(|(_, columns)| columns.first() == Some(&one.column.as_str()));
     let beside = own.map_or(String::new(), |(index, _)| {
