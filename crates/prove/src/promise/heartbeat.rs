@@ -1,6 +1,7 @@
 //! Availability and staleness. Every outage is measured, whatever caused it. The promises are: an acknowledged write stays, and a node shows it where a
 //! setting requires that.
 
+use engines::profile::Case;
 use record::promise::{Control, Promise, Reading, Standing};
 use serde_json::json;
 
@@ -167,14 +168,20 @@ fn stays(shard: &ShardReport, excuse: Option<&Excuse>, setting: &str) -> Promise
 /// How old what another node shows is. It is promised to be new only where every commit waited until this very node had applied it.
 fn shows(site: &Site, node: &Staleness, settings: &Settings, observed: &Observed, setting: &str) -> Promise {
     let applied = settings.applies_on(observed, node.at);
-    let allowed = match &applied {
-        Waited::No(why) => format!(
+    let has_standbys = super::has_standbys(site);
+    // What a commit waits for on nodes that all take writes is no setting of PostgreSQL.
+    let of_engine = site.engine.expectation(Case::ReadYourWrites).filter(|_| !has_standbys);
+    let allowed = match (&applied, of_engine) {
+        (Waited::No(_), Some(known)) => {
+            format!("another node shows a write only when it has applied it: {}", known.why)
+        }
+        (Waited::No(why), None) => format!(
             "another node shows a write only when it has applied it, and commits do not wait for that here: {why}"
         ),
-        Waited::Unknown(why) => {
+        (Waited::Unknown(why), _) => {
             format!("whether commits wait until this node has applied them is unknown: {why}")
         }
-        Waited::Yes => String::new(),
+        (Waited::Yes, _) => String::new(),
     };
     let promise = format!("{} shows at once what was acknowledged", node.node);
     let mut promise = counted(Count {
@@ -195,7 +202,7 @@ fn shows(site: &Site, node: &Staleness, settings: &Settings, observed: &Observed
             "remote_apply waits until this node, which is in the synchronous set, has applied it",
             &allowed,
         ),
-        change: match super::has_standbys(site) {
+        change: match has_standbys {
             true => {
                 "read your own writes on the node that took them, or set synchronous_commit = remote_apply with this node as a synchronous one"
             }

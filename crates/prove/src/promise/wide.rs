@@ -50,6 +50,11 @@ fn one(report: &Report, cost: &Cost, setting: &str) -> Promise {
             seen: report.control[1],
         }),
         why,
+        change: if standing == Standing::NotTested && cost.measured.is_none() {
+            report.remedy.clone()
+        } else {
+            String::new()
+        },
         figures: figures(json!({
             "nodes_count": cost.nodes.len(),
             "round_trips_predicted": cost.predicted,
