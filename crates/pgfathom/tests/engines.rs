@@ -67,6 +67,41 @@ fn citus_is_loaded_verified_driven_and_proved() {
     values::of_a_catalog_are_found(lab, engine("citus"));
 }
 
+/// Where Citus keeps all tables of a new schema on one node, a schema of ours is none of these; in one of the user's, tables stay where it puts them.
+#[test]
+fn citus_with_schema_based_sharding_is_loaded_and_proved() {
+    let Some(trial) = trial("engine-citus", &Topology::Citus { nodes: 3 }, None) else { return };
+    let lab = &trial.lab;
+    for node in 0..3 {
+        lab.execute(node, "alter system set citus.enable_schema_based_sharding = on");
+        lab.execute(node, "select pg_catalog.pg_reload_conf()");
+    }
+    lab.execute(0, "create schema tenant");
+    let kinds = "select string_agg(distinct citus_table_type || ' in ' || split_part(table_name::text, '.', 1), ', ') from citus_tables";
+    let in_tenant = |words: &str, exit: i32| {
+        let mut command = pgfathom(lab.folder.path());
+        command.env("PGOPTIONS", "-c search_path=tenant").args(words.split(' '));
+        let ended: Ended =
+            command.arg("--cluster").arg(lab.servers.cluster_toml()).output().expect("it starts").into();
+        assert_eq!(ended.exit, Some(exit), "{words}: {}{}", ended.stdout, ended.stderr);
+        ended.stdout
+    };
+    in_tenant("load tpcc -s 1 --watch off", 0);
+    in_tenant("load documents --rows 60 --document-size 1kB..2kB --watch off", 0);
+    in_tenant("run -b documents-tx -t 5 --watch off", 0);
+    in_tenant("verify documents", 0);
+    assert_eq!(lab.sql(0, kinds), "schema in tenant");
+    assert!(in_tenant("verify tpcc", 0).contains("exact"));
+    assert!(in_tenant("prove tpcc", 0).contains("conditions kept"));
+    lab.expect(0, "load ycsb --rows 2000 --watch off");
+    assert!(lab.sql(0, kinds).starts_with("distributed in usertable"), "{}", lab.sql(0, kinds));
+    lab.expect(0, "run -b ycsb-a -c 2 -t 20 --connect owner --watch off");
+    lab.expect(0, "verify ycsb");
+    for proof in ["bank -T 2", "hermitage"] {
+        lab.expect(0, &format!("prove {proof} --watch off"));
+    }
+}
+
 /// What the coordinator does not return is looked for on each node.
 #[test]
 fn citus_is_verified_shard_by_shard() {

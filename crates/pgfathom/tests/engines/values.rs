@@ -58,7 +58,12 @@ fn wrong(own: Own) -> Own {
 /// Of an engine with a catalog of its own.
 pub(super) fn of_a_catalog_are_found(lab: &ClusterLab, engine: Engine) {
     let Discovery::Catalog(catalog) = engine.discovery else { panic!("{engine} has no catalog") };
-    let own = Own { advisory: Some((40, 50)), node_waits: Some(("Lock", "tuple")), ..wrong(*catalog.own) };
+    let own = Own {
+        advisory: Some((40, 50)),
+        node_waits: Some(("Lock", "tuple")),
+        plain_schemas: catalog.own.plain_schemas.map(|(name, _)| (name, "on")),
+        ..wrong(*catalog.own)
+    };
     let discovery = Discovery::Catalog(Catalog {
         coordinator: Some("99"),
         is_blind: Some("select true"),
@@ -81,6 +86,7 @@ pub(super) fn of_a_catalog_are_found(lab: &ClusterLab, engine: Engine) {
             "origin",
             "shards",
             "resolve",
+            "schemas",
             "prepared",
             "sessions",
             "advisory locks",
