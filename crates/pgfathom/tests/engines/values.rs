@@ -15,7 +15,7 @@ fn kept<T>(value: T) -> &'static T {
 }
 
 /// The lines of `prove engine` with another profile than that of the cluster's engine.
-fn lines(lab: &ClusterLab, profile: Profile) -> Vec<Line> {
+pub(crate) fn lines(lab: &ClusterLab, profile: Profile) -> Vec<Line> {
     let mut cluster =
         Cluster::from_file(lab.servers.file(), &Sources::of_process()).expect("a cluster file is right");
     cluster.engine = Engine::with_profile(kept(profile));
@@ -29,7 +29,7 @@ fn lines(lab: &ClusterLab, profile: Profile) -> Vec<Line> {
 }
 
 /// Each of these checks differs.
-fn found(lines: &[Line], checks: &[&str]) {
+pub(crate) fn found(lines: &[Line], checks: &[&str]) {
     for check in checks {
         let line = lines.iter().find(|line| line.check == *check);
         let result = line.map(|line| line.result);
@@ -38,7 +38,7 @@ fn found(lines: &[Line], checks: &[&str]) {
 }
 
 const NOWHERE: &str = "SELECT a FROM nowhere;";
-const WRONG_SIZES: Sizes = Sizes { table: "0", indexes: "0" };
+pub(crate) const WRONG_SIZES: Sizes = Sizes { table: "0", indexes: "0" };
 
 /// Values that no server of this engine has.
 fn wrong(own: Own) -> Own {
