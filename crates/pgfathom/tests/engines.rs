@@ -5,7 +5,7 @@ use crate::labs::{self, ClusterLab};
 use std::path::Path;
 use std::time::Duration;
 
-mod values;
+pub(crate) mod values;
 
 use crate::support;
 use lab::local::{Installation, Topology};
@@ -613,6 +613,66 @@ fn up_takes_the_server_of_the_engine_and_finds_the_cluster_from_any_node() {
         let found = seen["steps"][0]["parameters"]["nodes"].as_array().map(Vec::len);
         assert_eq!(found, Some(nodes), "{kind}: {}", seen["steps"][0]["parameters"]);
         assert_eq!(down.exit, Some(0), "{}{}", down.stdout, down.stderr);
+    }
+}
+
+/// The engines make the connections between their nodes themselves: the distance that `up` puts there shows the round trips of their commits.
+#[test]
+fn commits_of_engines_are_counted_by_the_distance_of_their_nodes() {
+    for (need, kind, trips) in [("engine-citus", "citus", &[1.0, 2.0][..]), ("engine-mtm", "mtm", &[3.0])] {
+        let Some(programs) = built(need, kind) else { continue };
+        let folder = Folder::new();
+        let prefix = programs.parent().and_then(Path::parent).expect("a folder of engines");
+        let dir = std::env::temp_dir().join(format!("pgf-far-{kind}-{}", std::process::id()));
+        let at = dir.display().to_string();
+        let typed = |arguments: &str| -> Ended {
+            let mut command = pgfathom(folder.path());
+            command.env("PGFATHOM_ENGINES", prefix).args(arguments.split(' '));
+            command.output().expect("the command starts").into()
+        };
+        let up = typed(&format!(
+            "up {kind} --dir {at} --preset careless --set shared_buffers=64MB --delay *-*=20ms"
+        ));
+        let file = format!("{at}/cluster.toml");
+        let wide = typed(&format!("prove wide --cluster {file} -T 4 --watch off -o wide"));
+        let loaded = typed(&format!("load ycsb --rows 500 --cluster {file} --watch off"));
+        let run = typed(&format!("run -b ycsb-update -t 10 --cluster {file} --watch off -o run"));
+        let down = typed(&format!("down {at}"));
+        assert_eq!(up.exit, Some(0), "{}{}", up.stdout, up.stderr);
+        assert_eq!(down.exit, Some(0), "{}{}", down.stdout, down.stderr);
+        assert_eq!(
+            (loaded.exit, run.exit),
+            (Some(0), Some(0)),
+            "{}{}{}",
+            loaded.stderr,
+            run.stdout,
+            run.stderr
+        );
+        let json = |name: &str| -> Value {
+            let text = std::fs::read_to_string(folder.path().join(name).join("run.json")).expect("run.json");
+            serde_json::from_str(&text).expect("JSON")
+        };
+        let promises = json("wide")["steps"][0]["promises"].as_array().cloned().unwrap_or_default();
+        let predicted: Vec<_> =
+            promises.iter().map(|one| one["figures"]["round_trips_predicted"].as_f64()).collect();
+        assert_eq!(predicted, trips.iter().copied().map(Some).collect::<Vec<_>>(), "{}", wide.stdout);
+        for promise in &promises {
+            let measured = promise["figures"]["round_trips_measured"].as_f64().expect("a count");
+            let predicted = promise["figures"]["round_trips_predicted"].as_f64().expect("a count");
+            assert!((measured - predicted).abs() < 1.0, "{kind}: {}", wide.stdout);
+        }
+        // Each row: round trips, the time of one, what the model predicts, and what a commit took.
+        let found = json("run")["summary"]["benchmarks"].clone();
+        let commits = found.as_array().and_then(|all| all.iter().find(|one| one["name"] == "commit latency"));
+        let rows =
+            commits.expect("commit latency")["tables"][0]["rows"].as_array().cloned().unwrap_or_default();
+        assert_eq!(rows.len(), trips.len(), "{kind}: {rows:?}");
+        for (row, trips) in rows.iter().zip(trips) {
+            let [count, trip, predicted, measured] =
+                [0, 1, 2, 3].map(|column| row["values"][column].as_f64().expect("a number"));
+            assert!(count == *trips && trip >= 20_000.0 && predicted >= 20_000.0 * count, "{kind}: {row}");
+            assert!((measured - predicted).abs() < 15_000.0, "{kind}: {row}");
+        }
     }
 }
 

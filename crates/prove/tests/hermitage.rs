@@ -4,7 +4,7 @@
 
 use crate::local;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use connect::cluster_file::Role;

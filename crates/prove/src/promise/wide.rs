@@ -70,3 +70,45 @@ fn one(report: &Report, cost: &Cost, setting: &str) -> Promise {
         ..Promise::default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn promised(measured: Option<f64>) -> Promise {
+        let report = Report {
+            undelayed: Some("the nodes make them by themselves".to_owned()),
+            remedy: "make a cluster whose nodes are apart".to_owned(),
+            ..Report::default()
+        };
+        let cost = Cost {
+            nodes: vec!["w1".to_owned()],
+            protocol: "as it should",
+            predicted: 2.0,
+            measured,
+            ..Cost::default()
+        };
+        one(&report, &cost, "")
+    }
+
+    #[test]
+    fn where_nothing_can_be_delayed_the_distance_of_the_nodes_counts_or_how_to_have_one_is_named() {
+        let near = promised(None);
+        assert_eq!(
+            (near.standing, near.change.as_str()),
+            (Standing::NotTested, "make a cluster whose nodes are apart")
+        );
+        assert!(
+            near.why.contains("only times are measured: the nodes make them by themselves"),
+            "{}",
+            near.why
+        );
+        let far = promised(Some(2.4));
+        assert_eq!(
+            (far.standing, far.why.as_str(), far.change.as_str()),
+            (Standing::Kept, "as it should", "")
+        );
+        let slow = promised(Some(2.6));
+        assert_eq!((slow.standing, slow.change.as_str()), (Standing::NotTested, ""));
+    }
+}
