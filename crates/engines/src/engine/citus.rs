@@ -184,7 +184,7 @@ pub(super) static PROFILE: Profile = Profile {
         "workers without metadata are no entry points: their role is worker",
         "shard tables are hidden on workers unless citus.override_table_visibility is off; pgfathom does not load them directly",
         "if a shard has several placements, the one of the lowest group counts",
-        "in a schema that is distributed itself all tables are on one node; INSERT ... SELECT fails there with 42601 (13.2), and so does Payment of TPC-C",
+        "in a schema that is distributed itself all tables are on one node, and INSERT ... SELECT fails there with 42601 (13.2)",
         "FOR UPDATE is refused where a query goes to several shards, and SKIP LOCKED with it",
         "advisory locks apply to one node only",
         "citus_shards queries all nodes for sizes: do not read it while you measure",

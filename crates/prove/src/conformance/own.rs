@@ -80,14 +80,7 @@ pub(super) fn check(stage: &mut Stage<'_>, made: &'static Own, slots: &[&str]) {
             outcome,
         );
     }
-    if let Some((name, value)) = plain_schemas {
-        let outcome = Outcome::tried(leaves_plain(stage, name, value));
-        stage.add(
-            "schemas",
-            format!("{name} = {value} leaves it to the client how a table of a new schema is placed"),
-            outcome,
-        );
-    }
+    schemas(stage, plain_schemas);
     let waits = commit_waits.is_some() || node_waits.is_some();
     at_work(stage, made, [prepared, sessions, daemons], advisory.is_some() || waits);
     let not_shown = [
@@ -102,6 +95,18 @@ pub(super) fn check(stage: &mut Stage<'_>, made: &'static Own, slots: &[&str]) {
     ];
     for (check, claimed, why) in not_shown.into_iter().filter(|(_, claimed, _)| !claimed.is_empty()) {
         stage.add(check, claimed, Outcome::NotChecked(why.to_owned()));
+    }
+}
+
+/// The setting for schemas whose tables may be on several nodes.
+fn schemas(stage: &mut Stage<'_>, plain: Option<(&str, &str)>) {
+    if let Some((name, value)) = plain {
+        let outcome = Outcome::tried(leaves_plain(stage, name, value));
+        stage.add(
+            "schemas",
+            format!("{name} = {value} leaves it to the client how a table of a new schema is placed"),
+            outcome,
+        );
     }
 }
 

@@ -68,6 +68,17 @@ pub struct Report {
     pub remedy: String,
 }
 
+impl Report {
+    fn begun(site: &Site, trips: &Measured) -> Report {
+        Report {
+            undelayed: site.links().err().map(str::to_owned),
+            remedy: apart(site),
+            round_trip_us: [trips.first().unwrap_or(0), 0],
+            ..Report::default()
+        }
+    }
+}
+
 /// A kind of commit.
 struct Kind {
     rows: Vec<Row>,
@@ -96,12 +107,7 @@ pub fn run(
     let has_messages = can_log_messages(&mut client)?;
     let time = |client: &mut Client| time(client, &kinds, (half, has_messages), stop);
     let plain = time(&mut client)?;
-    let mut report = Report {
-        undelayed: links.as_ref().err().map(|why| (*why).to_owned()),
-        remedy: apart(site),
-        round_trip_us: [trips.first().unwrap_or(0), 0],
-        ..Report::default()
-    };
+    let mut report = Report::begun(site, &trips);
     let mut delayed = vec![Vec::new(); kinds.len()];
     if let Ok(links) = &links {
         let mut other = Client::connect(&probe(site, links)?, options.patience)?;
@@ -136,9 +142,8 @@ pub fn run(
             measured: match links {
                 Ok(_) => (unit > 0 && !delayed.is_empty())
                     .then(|| (longer(medians[1], medians[0]) - longer(base[1], base[0])) / unit as f64),
-                Err(_) => far(trip.or(trips.first()))
-                    .filter(|_| base[0] > 0)
-                    .map(|trip| longer(medians[0], base[0]) / (trip + flush) as f64),
+                Err(_) => by_distance(trip.or(trips.first()), longer(medians[0], base[0]), flush)
+                    .filter(|_| base[0] > 0),
             },
             commits: [plain.len() as u64, delayed.len() as u64],
             commit_us_p50: medians,
@@ -154,9 +159,10 @@ pub fn run(
     Ok(report)
 }
 
-/// A round trip that is far longer than a flush.
-fn far(trip_us: Option<u64>) -> Option<u64> {
-    trip_us.filter(|trip| u128::from(*trip) >= DELAY.as_micros())
+/// How many round trips a commit takes that is `longer_us` longer than one without any, if each of them is far longer than a flush.
+fn by_distance(trip_us: Option<u64>, longer_us: f64, flush_us: u64) -> Option<f64> {
+    let trip = trip_us.filter(|trip| u128::from(*trip) >= DELAY.as_micros())?;
+    Some(longer_us / (trip + flush_us) as f64)
 }
 
 /// The command that makes such a cluster with its nodes apart; empty where `up` makes none of this kind.
@@ -307,5 +313,12 @@ mod tests {
     fn the_median_is_the_middle_one() {
         assert_eq!(median(&[5, 1, 9]), 5);
         assert_eq!(median(&[]), 0);
+    }
+
+    #[test]
+    fn only_a_distance_far_longer_than_a_flush_counts_round_trips() {
+        assert_eq!(by_distance(Some(19_500), 40_000.0, 500), Some(2.0));
+        assert_eq!(by_distance(Some(9_999), 40_000.0, 500), None);
+        assert_eq!(by_distance(None, 40_000.0, 500), None);
     }
 }
