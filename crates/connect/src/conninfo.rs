@@ -238,6 +238,18 @@ pub fn parse(text: &str, sources: &Sources<'_>) -> Result<Resolved, ConninfoErro
     parse_with(text, sources, &|_| None)
 }
 
+/// The same for another way to the servers of `known`: the role and the database that the text does not name are those of that connection.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_beside(text: &str, sources: &Sources<'_>, known: &ConnSpec) -> Result<Resolved, ConninfoError> {
+    parse_with(text, sources, &|name| match name {
+        "PGUSER" => Some(known.user.clone()),
+        "PGDATABASE" => Some(known.dbname.clone()),
+        _ => None,
+    })
+}
+
 fn parse_with(
     text: &str,
     sources: &Sources<'_>,

@@ -324,7 +324,8 @@ pub(crate) fn create_if_missing(client: &mut impl GenericClient) -> Result<(), L
     let comment = schema_mark_sql();
     match version(client)? {
         None => {
-            let ddl = format!("create schema {SCHEMA}; {comment}; {OWNER_ONLY} {DDL} {DDL_2}");
+            let plain = engines::engine::plain_schemas(true);
+            let ddl = format!("{plain}; create schema {SCHEMA}; {comment}; {OWNER_ONLY} {DDL} {DDL_2}");
             sql("creating the schema pgfathom", client.batch_execute(&ddl))?;
         }
         Some(1) => sql("upgrading the ledger", client.batch_execute(&format!("{comment}; {DDL_2}")))?,

@@ -4,8 +4,10 @@
 use crate::found::Found;
 use crate::labs::ServerLab;
 use crate::support;
+use lab::local::StopMode;
 use lab::throwaway::{Throwaway, installations};
 use serde_json::Value;
+use std::process::Stdio;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use support::{Ended, Folder, pgfathom};
@@ -104,6 +106,21 @@ fn the_balances_of_tpcb_agree_although_connections_are_killed() {
     let directory: Value = serde_json::from_str(&text).expect("JSON");
     assert!(directory["steps"][0]["totals"]["connections_lost"].as_u64().expect("a count") > 0);
     assert_eq!(broken(&summary), Vec::<&str>::new());
+}
+
+#[test]
+fn a_server_that_is_gone_at_the_end_leaves_the_proof_to_type() {
+    let mut lab = lab_with(TPCB);
+    let mut command = lab.command("run -b tpcb -c 1 -T 4 -q --watch off -o gone");
+    let mut run = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the command starts");
+    let samples = lab.folder.path().join("gone/samples.ndjson");
+    testing::wait_for("the first second", || {
+        std::fs::read_to_string(&samples).is_ok_and(|text| text.contains("\"source\":\"client\""))
+    });
+    lab.server.stop(StopMode::Immediate).expect("the server stops");
+    run.wait().expect("the command ends");
+    let text = std::fs::read_to_string(lab.folder.path().join("gone/run.json")).expect("run.json");
+    assert!(text.contains("when the server answers again: pgfathom prove tpcb"), "{text}");
 }
 
 #[test]

@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use crate::engines::values;
+use crate::labs::ClusterLab;
 use crate::support;
+use ::engines::profile::{EntryPoints, Expectation, NodeLinks, Profile};
 use lab::throwaway::{Throwaway, ThrowawayCluster, installations};
 use serde_json::Value;
 use support::{Ended, Folder, pgfathom};
@@ -66,6 +69,26 @@ fn postgres_does_what_its_profile_claims() {
     }
     let left = server.value("select count(*) from pg_namespace where nspname = 'pgfathom_prove'");
     assert_eq!(left.expect("it answers").as_deref(), Some("0"), "nothing is left");
+}
+
+/// What the profile of PostgreSQL claims about a primary and its standby, turned into the opposite value by value.
+#[test]
+fn values_of_postgresql_that_its_servers_refute_are_found() {
+    let servers =
+        ThrowawayCluster::replicated(&newest(), 1, "FIRST 1 (s1)").expect("a throwaway cluster starts");
+    let lab = ClusterLab::new(servers);
+    let engine = ::engines::Engine::parse("postgres").expect("an engine has this name");
+    let opposite =
+        |known: &Expectation| Expectation { may_happen: known.may_happen.map(|may| !may), ..*known };
+    let profile = Profile {
+        sizes: values::WRONG_SIZES,
+        links: NodeLinks::ForeignServers,
+        entry: EntryPoints::EveryNode,
+        expectations: engine.expectations.iter().map(opposite).collect::<Vec<_>>().leak(),
+        ..*engine
+    };
+    let lines = values::lines(&lab, profile);
+    values::found(&lines, &["sizes", "links", "entry: node 2"]);
 }
 
 #[test]

@@ -5,7 +5,8 @@ use crate::labs::{self, ClusterLab};
 use std::path::Path;
 use std::time::Duration;
 
-mod values;
+mod placed;
+pub(crate) mod values;
 
 use crate::support;
 use lab::local::{Installation, Topology};

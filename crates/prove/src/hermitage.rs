@@ -10,6 +10,8 @@ pub mod cluster;
 mod play;
 mod transcript;
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use connect::ConnSpec;
 use engines::engine::Engine;
 use record::promise::Control;
@@ -158,7 +160,7 @@ impl From<ClientError> for HermitageError {
     }
 }
 
-/// Runs cases at levels on one server. `observer` receives each answer as it comes.
+/// Runs cases at levels on one server, until `stop`. `observer` receives each answer as it comes.
 ///
 /// # Errors
 /// When there is no connection, or the table cannot be made. An aborted script is an answer.
@@ -167,13 +169,14 @@ pub fn run(
     engine: Engine,
     cases: &[&'static Case],
     levels: &[Isolation],
+    stop: &AtomicBool,
     observer: &mut dyn FnMut(&Answer),
 ) -> Result<Vec<Answer>, HermitageError> {
     let mut stage = play::Stage::open(spec)?;
     stage.make_table()?;
     let mut answers = Vec::new();
     for case in cases {
-        for level in levels {
+        for level in levels.iter().take_while(|_| !stop.load(Ordering::Relaxed)) {
             let answer = answer(case, *level, engine, stage.play(case, *level));
             observer(&answer);
             answers.push(answer);

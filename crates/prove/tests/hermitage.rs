@@ -4,7 +4,7 @@
 
 use crate::local;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use connect::cluster_file::Role;
@@ -17,6 +17,9 @@ use prove::fault::{Node, Site};
 use prove::hermitage::cluster::{self, Chance};
 use prove::hermitage::{Answer, CASES, Case, HermitageError, LEVELS, TABLE, Verdict, run};
 use prove::live::LiveError;
+
+/// Nothing stops the scripts.
+static RUNS_ON: AtomicBool = AtomicBool::new(false);
 
 /// Runs `test` on every installation, in parallel.
 fn on_each(test: impl Fn(&Installation) + Sync) {
@@ -36,7 +39,8 @@ fn one_server_answers_as_the_table_says() {
         let server = Throwaway::start(installation, &[]).unwrap();
         let cases: Vec<&'static Case> = CASES.iter().collect();
         let mut heard = 0;
-        let answers = run(&server.spec(), Engine::default(), &cases, &LEVELS, &mut |_| heard += 1).unwrap();
+        let answers =
+            run(&server.spec(), Engine::default(), &cases, &LEVELS, &RUNS_ON, &mut |_| heard += 1).unwrap();
         assert_eq!((answers.len(), heard), (42, 42));
         let mut wrong = Vec::new();
         for answer in &answers {
@@ -60,14 +64,31 @@ fn one_server_answers_as_the_table_says() {
         assert_eq!(server.value(&format!("select to_regclass('{TABLE}')")).unwrap(), None);
         let p4 = [Case::find("p4").unwrap()];
         let answers =
-            run(&server.spec(), Engine::parse("ydb").unwrap(), &p4, &LEVELS[..1], &mut |_| {}).unwrap();
+            run(&server.spec(), Engine::parse("ydb").unwrap(), &p4, &LEVELS[..1], &RUNS_ON, &mut |_| {})
+                .unwrap();
         assert_eq!((answers[0].happened, answers[0].expected), (Some(true), None));
         // What is not ours stays as it is.
         server.execute(&format!("create schema pgfathom_prove; create table {TABLE} (mine int); insert into {TABLE} values (7)")).unwrap();
-        let refused = run(&server.spec(), Engine::default(), &p4, &LEVELS[..1], &mut |_| {}).unwrap_err();
+        let refused =
+            run(&server.spec(), Engine::default(), &p4, &LEVELS[..1], &RUNS_ON, &mut |_| {}).unwrap_err();
         assert!(matches!(refused, HermitageError::Live(LiveError::Foreign(_))) && refused.hint().is_some());
         assert_eq!(server.value(&format!("select mine from {TABLE}")).unwrap().as_deref(), Some("7"));
     });
+}
+
+#[test]
+fn a_request_to_stop_ends_after_the_script_that_runs() {
+    let installation = installations().pop().expect("a PostgreSQL");
+    let server = Throwaway::start(&installation, &[]).unwrap();
+    let cases: Vec<&'static Case> = CASES.iter().collect();
+    let stop = AtomicBool::new(false);
+    let answers = run(&server.spec(), Engine::default(), &cases, &LEVELS, &stop, &mut |answer| {
+        stop.store(answer.case == "G1a", Ordering::Relaxed);
+    })
+    .unwrap();
+    let played: Vec<&str> = answers.iter().map(|answer| answer.case).collect();
+    assert_eq!(played, ["G0", "G0", "G0", "G1a"]);
+    assert_eq!(server.value(&format!("select to_regclass('{TABLE}')")).unwrap(), None);
 }
 
 #[test]
@@ -80,7 +101,7 @@ fn nobody_else_reaches_the_table_of_the_scripts() {
         let p4 = [Case::find("p4").unwrap()];
         let mut looked = 0;
         // Between the scripts the table is there.
-        run(&server.spec(), Engine::default(), &p4, &LEVELS, &mut |_| {
+        run(&server.spec(), Engine::default(), &p4, &LEVELS, &RUNS_ON, &mut |_| {
             looked += 1;
             let reaches = "select has_schema_privilege('mallory', 'pgfathom_prove', 'usage') or has_schema_privilege('mallory', 'pgfathom_prove', 'create')";
             assert_eq!(server.value(&format!("select ({reaches})::text")).unwrap().as_deref(), Some("false"));
@@ -93,7 +114,8 @@ fn nobody_else_reaches_the_table_of_the_scripts() {
         server
             .execute("create schema pgfathom_prove authorization mallory; comment on schema pgfathom_prove is 'made by pgfathom prove, hermitage'")
             .unwrap();
-        let refused = run(&server.spec(), Engine::default(), &p4, &LEVELS[..1], &mut |_| {}).unwrap_err();
+        let refused =
+            run(&server.spec(), Engine::default(), &p4, &LEVELS[..1], &RUNS_ON, &mut |_| {}).unwrap_err();
         assert!(matches!(refused, HermitageError::Live(LiveError::Foreign(_))), "{refused}");
     });
 }

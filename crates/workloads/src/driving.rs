@@ -406,6 +406,11 @@ pub trait ServerAudit: Debug {
     /// When it does not answer.
     fn after(&mut self, client: &mut Client) -> Result<(), Refusal>;
 
+    /// The proof that checks the same tables at any later time: `pgfathom prove NAME`.
+    fn proof(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Writes what the run came to into its summary, and into `opinion` what speaks against it. The benchmark's items begin at `first` among
     /// those of the mix.
     fn judge(&self, account: &Account, first: usize, summary: &mut Summary, opinion: &mut Opinion);

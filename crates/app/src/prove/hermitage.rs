@@ -81,7 +81,7 @@ fn answers(
     };
     let cases: Vec<&'static Case> = CASES.iter().collect();
     let spec = &site.nodes[site.primary()].spec;
-    let mut answers = run(spec, site.engine, &cases, &LEVELS, &mut report)?;
+    let mut answers = run(spec, site.engine, &cases, &LEVELS, stop, &mut report)?;
     if site.nodes.len() > 1 || site.nodes[0].role != Role::Primary {
         answers.extend(cluster::run(site, chance, stop, &mut report)?);
     }

@@ -15,8 +15,7 @@ use ::prove::live::{
     Isolation, LiveError, Options, ack, bank, chain, conflict, explained, heartbeat, skew, twin, wide,
 };
 use ::prove::promise::{self as verdicts, Settings};
-use connect::ConnSpec;
-use connect::conninfo::SessionAttrs;
+use connect::conninfo::{self, SessionAttrs, Sources};
 use record::model::Step;
 use record::promise::{self, Promise, Standing};
 use record::{Exit, State};
@@ -96,7 +95,7 @@ pub struct Plan {
     /// Faults may hurt servers that pgfathom did not make.
     pub allow_faults: bool,
     /// Sessions connect here, to a proxy or a pooler in front of the cluster.
-    pub through: Option<ConnSpec>,
+    pub through: Option<String>,
     /// How long each workload is watched.
     pub time: Duration,
     /// Sessions that write.
@@ -306,7 +305,9 @@ impl Plan {
             Source::There(address) => {
                 let mut testbed = Testbed::there(address, context, journal, (self.allow_faults, planned))?;
                 if let Some(front) = &self.through {
-                    testbed.site.use_front(front.clone());
+                    let known = &testbed.site.nodes[testbed.site.primary()].spec;
+                    let front = conninfo::parse_beside(front, &Sources::of_process(), known)?.spec;
+                    testbed.site.use_front(front);
                 }
                 return Ok(testbed);
             }

@@ -32,6 +32,7 @@ use run::tally::{Posted, Shape, TypeTally};
 use run::verdict::{self, Opinion};
 use serde_json::json;
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::time::Duration;
 use workloads::driving::{Benchmark, ServerAudit};
 
@@ -422,9 +423,15 @@ fn compare_again(control: Option<&mut Control>, spec: &ConnSpec, audits: &mut Au
     match query_server(control, spec, audits, false) {
         Ok(()) => vec![],
         Err(failure) => {
+            let proofs: BTreeSet<&str> = audits.iter().filter_map(|(_, audit)| audit.proof()).collect();
+            let later = |proof| format!("; when the server answers again: pgfathom prove {proof}");
+            let later: String = proofs.into_iter().map(later).collect();
             // Without the second look there is nothing to compare.
             audits.clear();
-            vec![format!("what the server counts was not compared with the run: {}", failure.message())]
+            vec![format!(
+                "what the server counts was not compared with the run: {}{later}",
+                failure.message()
+            )]
         }
     }
 }

@@ -62,15 +62,31 @@ impl<'a> Reporter<'a> {
 
 fn line(progress: &VerifyProgress) -> String {
     let seconds = progress.elapsed.as_secs_f64();
-    let share = match progress.rows_total {
-        0 => String::new(),
-        total => format!("  {:.0} %", (progress.rows_done as f64 * 100.0 / total as f64).min(100.0)),
+    // A phase that waits, or compares nodes, does not know how many rows there are.
+    let rows = match (progress.rows_done, progress.rows_total) {
+        (0, 0) => String::new(),
+        (done, 0) => format!("  {}", human::plural(done, "row")),
+        (done, total) => {
+            let percent = (done as f64 * 100.0 / total as f64).min(100.0);
+            format!("  {percent:.0} %  {} of {}", human::count(done), human::plural(total, "row"))
+        }
     };
-    format!(
-        "verify{share}  {} of {}  {}  {}",
-        human::count(progress.rows_done),
-        human::plural(progress.rows_total, "row"),
-        progress.phase.as_str(),
-        human::seconds(seconds)
-    )
+    format!("verify{rows}  {}  {}", progress.phase.as_str(), human::seconds(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use load::verify::Phase;
+    use std::time::Duration;
+
+    #[test]
+    fn rows_are_counted_where_their_number_is_known() {
+        let at = |phase, rows_done, rows_total| {
+            line(&VerifyProgress { phase, rows_done, rows_total, elapsed: Duration::from_secs(2) })
+        };
+        assert_eq!(at(Phase::Compare, 0, 0), "verify  compare  2.0 s");
+        assert_eq!(at(Phase::Compare, 1_000, 0), "verify  1,000 rows  compare  2.0 s");
+        assert_eq!(at(Phase::Judge, 500, 1_000), "verify  50 %  500 of 1,000 rows  judge  2.0 s");
+    }
 }

@@ -522,6 +522,32 @@ fn no_password_is_ever_shown() {
 }
 
 #[test]
+fn another_way_to_known_servers_has_their_role_and_database_unless_it_names_others() {
+    let known = ConnSpec::new("db1", 5433, "ann", "shop");
+    let sources = Sources {
+        env: &|name| Some(format!("another {name}")),
+        os_user: Some("root".to_owned()),
+        home: None,
+        socket_dirs: vec![],
+        sysconfdir: None,
+    };
+    for (text, host, port, user, dbname) in [
+        ("host=/run/proxy port=6432", "/run/proxy", 6432, "ann", "shop"),
+        ("postgresql://proxy:6432", "proxy", 6432, "ann", "shop"),
+        ("postgresql://bob@proxy/other", "proxy", 5432, "bob", "other"),
+        ("host=proxy user=bob", "proxy", 5432, "bob", "shop"),
+    ] {
+        let found = parse_beside(text, &sources, &known).unwrap().spec;
+        let expected = ConnSpec::new(host, port, user, dbname);
+        assert_eq!(
+            (&found.hosts[0], &found.user, &found.dbname),
+            (&expected.hosts[0], &expected.user, &expected.dbname),
+            "{text}"
+        );
+    }
+}
+
+#[test]
 fn what_is_described_can_be_resolved_again() {
     for text in [
         "host=h port=5433 user=ann dbname=shop",

@@ -70,6 +70,7 @@ const SIZES: Sizes = Sizes {
 const OWN: Own = Own {
     libraries: &["citus"],
     shows_parts: Some(("citus.override_table_visibility", "off")),
+    plain_schemas: Some(("citus.enable_schema_based_sharding", "off")),
     prepared: &["citus_"],
     resolves: "the maintenance daemon of its coordinator commits or rolls it back, by pg_dist_transaction there, every citus.recover_2pc_interval (60 s)",
     resolve: Some("SELECT recover_prepared_transactions();"),
@@ -126,6 +127,8 @@ pub(super) static PROFILE: Profile = Profile {
     layout: Layout::Spread(Spread::Call {
         by_column: "create_distributed_table('{table}', '{column}')",
         whole: "create_reference_table('{table}')",
+        // In a schema that is distributed itself each new table is on the node of the schema, and these functions refuse it.
+        unless: "exists (select 1 from pg_catalog.pg_dist_partition where logicalrelid = pg_catalog.to_regclass('{table}'))",
     }),
     sizes: SIZES,
     entry: EntryPoints::EveryNode,
@@ -181,6 +184,7 @@ pub(super) static PROFILE: Profile = Profile {
         "workers without metadata are no entry points: their role is worker",
         "shard tables are hidden on workers unless citus.override_table_visibility is off; pgfathom does not load them directly",
         "if a shard has several placements, the one of the lowest group counts",
+        "in a schema that is distributed itself all tables are on one node, and INSERT ... SELECT fails there with 42601 (13.2)",
         "FOR UPDATE is refused where a query goes to several shards, and SKIP LOCKED with it",
         "advisory locks apply to one node only",
         "citus_shards queries all nodes for sizes: do not read it while you measure",

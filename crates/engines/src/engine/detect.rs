@@ -1,5 +1,7 @@
 //! Recognises an engine by its catalog, without trusting objects that any role could have created.
 
+use connect::sql::literal;
+
 use super::Engine;
 use crate::profile::{Discovery, Layout, Own, Replication, Sets};
 
@@ -83,6 +85,18 @@ pub fn replications<E>(
         }
     }
     Ok(found)
+}
+
+/// The statement after which the session makes schemas whose tables may be on several nodes, whatever its settings were. Servers without these settings ignore
+/// it. `is_local`: until the end of the transaction.
+pub fn plain_schemas(is_local: bool) -> String {
+    let settings = Engine::ALL.iter().flat_map(|engine| engine.own()).filter_map(|own| own.plain_schemas);
+    let settings = settings.map(|(name, value)| format!("when {} then {}", literal(name), literal(value)));
+    let settings = settings.collect::<Vec<_>>().join(" ");
+    format!(
+        "select pg_catalog.set_config(s.name, s.wanted, {is_local}) \
+         from (select name, case name {settings} end as wanted from pg_catalog.pg_settings) s where s.wanted is not null"
+    )
 }
 
 /// The sets of PostgreSQL's own replication, which every server knows.

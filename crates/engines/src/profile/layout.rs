@@ -119,6 +119,8 @@ pub enum Spread {
         by_column: &'static str,
         /// Keeps a whole copy on every node.
         whole: &'static str,
+        /// The condition under which the engine has placed the table already. Placeholder: `{table}`, inside a string literal.
+        unless: &'static str,
     },
     /// By a storage parameter of `create table`. Placeholder: `{column}`, inside a string literal.
     Parameter(&'static str),
@@ -135,9 +137,9 @@ impl Spread {
 
     /// The statement to run after `create table`, if one is needed. Rows are placed by `column`; without one every node has a whole copy.
     pub fn statement(self, table: &str, column: Option<&str>) -> Option<String> {
-        let Spread::Call { by_column, whole } = self else { return None };
+        let Spread::Call { by_column, whole, unless } = self else { return None };
         let call = column.map_or(whole.to_owned(), |column| by_column.replace("{column}", &inside(column)));
-        Some(format!("select {}", call.replace("{table}", &inside(table))))
+        Some(format!("select {call} where not {unless}").replace("{table}", &inside(table)))
     }
 }
 

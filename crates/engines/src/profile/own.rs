@@ -46,6 +46,9 @@ pub struct Own {
     pub is_patched: bool,
     /// A setting, with its value, that shows a session the parts of tables which the engine hides from it.
     pub shows_parts: Option<(&'static str, &'static str)>,
+    /// A setting, with its value, for a session that makes a schema whose tables may be on several nodes: with another value the engine keeps all tables of a new
+    /// schema on one.
+    pub plain_schemas: Option<(&'static str, &'static str)>,
     /// Libraries of `shared_preload_libraries` that a server of such a cluster has loaded.
     pub libraries: &'static [&'static str],
     /// Kind and event in which sessions wait for other nodes that do the work of a statement, if it is that of a wait for the client.
@@ -76,6 +79,7 @@ impl Own {
         commit_waits: None,
         is_patched: false,
         shows_parts: None,
+        plain_schemas: None,
         libraries: &[],
         node_waits: None,
     };

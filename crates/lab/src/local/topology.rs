@@ -99,6 +99,19 @@ impl Topology {
         }
     }
 
+    /// The only kind of cluster of this engine, by the engine's name in `cluster.toml`; `None` where several kinds have it, or none.
+    pub fn only_kind_of(engine: &str) -> Option<&'static str> {
+        let nodes = 3;
+        let extensions = [
+            Topology::Citus { nodes },
+            Topology::Mtm { nodes },
+            Topology::Pgactive { nodes },
+            Topology::Pglogical { nodes },
+        ];
+        let mut kinds = extensions.iter().filter(|topology| topology.engine() == engine).map(Topology::kind);
+        kinds.next().filter(|_| kinds.next().is_none())
+    }
+
     /// The extension without which its servers cannot work; that of postgres_fdw comes with PostgreSQL.
     pub fn extension(&self) -> Option<&'static Extension> {
         match self {

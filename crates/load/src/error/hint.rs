@@ -141,10 +141,6 @@ impl LoadError {
                  role (-U), or load into another database"
                     .into(),
             ),
-            LoadError::Sql { source, .. } if is_in_distributed_schema(source) => Some(
-                "the schema itself is distributed, so its tables are on one node from the start: load into another database, or into a schema that is not (PGOPTIONS='-c search_path=NAME')"
-                    .into(),
-            ),
             _ => sqlstate_hint(self.sqlstate()?),
         }
     }
@@ -206,11 +202,6 @@ fn is_ledger_of_another(error: &postgres::Error) -> bool {
     error
         .as_db_error()
         .is_some_and(|error| error.code().code() == "42501" && error.message().ends_with("schema pgfathom"))
-}
-
-/// Whether an engine has distributed a new table with its schema (Citus, schema-based sharding).
-fn is_in_distributed_schema(error: &postgres::Error) -> bool {
-    error.as_db_error().is_some_and(|error| error.message().ends_with("is already distributed"))
 }
 
 /// Hints for what servers refuse most often while a dataset is created or loaded.

@@ -326,7 +326,7 @@ impl Prove {
             place,
             fault: flags.fault,
             allow_faults: flags.allow_faults,
-            through: flags.through.map(|front| *front),
+            through: flags.through,
             time: flags.time,
             client: flags.client,
             isolation: flags.isolation,

@@ -15,7 +15,7 @@ fn kept<T>(value: T) -> &'static T {
 }
 
 /// The lines of `prove engine` with another profile than that of the cluster's engine.
-fn lines(lab: &ClusterLab, profile: Profile) -> Vec<Line> {
+pub(crate) fn lines(lab: &ClusterLab, profile: Profile) -> Vec<Line> {
     let mut cluster =
         Cluster::from_file(lab.servers.file(), &Sources::of_process()).expect("a cluster file is right");
     cluster.engine = Engine::with_profile(kept(profile));
@@ -29,7 +29,7 @@ fn lines(lab: &ClusterLab, profile: Profile) -> Vec<Line> {
 }
 
 /// Each of these checks differs.
-fn found(lines: &[Line], checks: &[&str]) {
+pub(crate) fn found(lines: &[Line], checks: &[&str]) {
     for check in checks {
         let line = lines.iter().find(|line| line.check == *check);
         let result = line.map(|line| line.result);
@@ -38,7 +38,7 @@ fn found(lines: &[Line], checks: &[&str]) {
 }
 
 const NOWHERE: &str = "SELECT a FROM nowhere;";
-const WRONG_SIZES: Sizes = Sizes { table: "0", indexes: "0" };
+pub(crate) const WRONG_SIZES: Sizes = Sizes { table: "0", indexes: "0" };
 
 /// Values that no server of this engine has.
 fn wrong(own: Own) -> Own {
@@ -58,7 +58,12 @@ fn wrong(own: Own) -> Own {
 /// Of an engine with a catalog of its own.
 pub(super) fn of_a_catalog_are_found(lab: &ClusterLab, engine: Engine) {
     let Discovery::Catalog(catalog) = engine.discovery else { panic!("{engine} has no catalog") };
-    let own = Own { advisory: Some((40, 50)), node_waits: Some(("Lock", "tuple")), ..wrong(*catalog.own) };
+    let own = Own {
+        advisory: Some((40, 50)),
+        node_waits: Some(("Lock", "tuple")),
+        plain_schemas: catalog.own.plain_schemas.map(|(name, _)| (name, "on")),
+        ..wrong(*catalog.own)
+    };
     let discovery = Discovery::Catalog(Catalog {
         coordinator: Some("99"),
         is_blind: Some("select true"),
@@ -81,6 +86,7 @@ pub(super) fn of_a_catalog_are_found(lab: &ClusterLab, engine: Engine) {
             "origin",
             "shards",
             "resolve",
+            "schemas",
             "prepared",
             "sessions",
             "advisory locks",

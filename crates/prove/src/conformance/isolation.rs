@@ -19,7 +19,7 @@ pub(super) fn check(stage: &mut Stage<'_>) {
     let (site, stop) = (stage.site, stage.stop);
     let cases: Vec<&'static Case> = CASES.iter().collect();
     let spec = &site.nodes[stage.entry].spec;
-    let played = run(spec, site.engine, &cases, &LEVELS, &mut |answer| add(stage, answer));
+    let played = run(spec, site.engine, &cases, &LEVELS, stop, &mut |answer| add(stage, answer));
     ended(stage, "isolation: one server", played);
     if site.nodes.len() > 1 && !stage.is_stopped() {
         let played = cluster::run(site, &CHANCE, stop, &mut |answer| add(stage, answer));

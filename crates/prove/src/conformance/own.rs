@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use connect::sql::identifier;
 use engines::placement::Parts;
-use engines::profile::Own;
+use engines::profile::{Layout, Own};
 
 use super::{NEEDS_LOSS, Outcome, Stage, WORDS};
 use crate::client::{Client, ClientError, text};
@@ -52,6 +52,7 @@ pub(super) fn check(stage: &mut Stage<'_>, made: &'static Own, slots: &[&str]) {
         commit_waits,
         is_patched,
         shows_parts,
+        plain_schemas,
         libraries,
         node_waits,
     } = *made;
@@ -79,6 +80,7 @@ pub(super) fn check(stage: &mut Stage<'_>, made: &'static Own, slots: &[&str]) {
             outcome,
         );
     }
+    schemas(stage, plain_schemas);
     let waits = commit_waits.is_some() || node_waits.is_some();
     at_work(stage, made, [prepared, sessions, daemons], advisory.is_some() || waits);
     let not_shown = [
@@ -93,6 +95,18 @@ pub(super) fn check(stage: &mut Stage<'_>, made: &'static Own, slots: &[&str]) {
     ];
     for (check, claimed, why) in not_shown.into_iter().filter(|(_, claimed, _)| !claimed.is_empty()) {
         stage.add(check, claimed, Outcome::NotChecked(why.to_owned()));
+    }
+}
+
+/// The setting for schemas whose tables may be on several nodes.
+fn schemas(stage: &mut Stage<'_>, plain: Option<(&str, &str)>) {
+    if let Some((name, value)) = plain {
+        let outcome = Outcome::tried(leaves_plain(stage, name, value));
+        stage.add(
+            "schemas",
+            format!("{name} = {value} leaves it to the client how a table of a new schema is placed"),
+            outcome,
+        );
     }
 }
 
@@ -113,6 +127,31 @@ fn loaded(stage: &Stage<'_>, libraries: &[&str]) -> Result<Outcome, ClientError>
     let known = engines::cluster::libraries(&setting);
     let has = libraries.iter().any(|library| known.iter().any(|name| name == library));
     Ok(Outcome::of(has, format!("it loads {}", if setting.is_empty() { "nothing" } else { &setting })))
+}
+
+/// Whether tables of a schema that a session with this setting makes are still to be placed by their rows. Nothing of it remains.
+fn leaves_plain(stage: &Stage<'_>, name: &str, value: &str) -> Result<Outcome, ClientError> {
+    let Layout::Spread(spread) = stage.site.engine.layout else {
+        return Ok(Outcome::NotChecked("the engine places no rows".to_owned()));
+    };
+    let mut client = stage.client(stage.entry)?;
+    let name = connect::sql::literal(name);
+    let known = client.execute(&format!("select 1 from pg_catalog.pg_settings where name = {name}"))?;
+    if known.rows().is_empty() {
+        return Ok(Outcome::NotChecked("this release has no such setting".to_owned()));
+    }
+    let schema = format!("{SCHEMA}_plain");
+    client.execute(&format!(
+        "begin; select pg_catalog.set_config({name}, {}, true); create schema {schema}; create table {schema}.plain (k int primary key)",
+        connect::sql::literal(value)
+    ))?;
+    let Some(place) = spread.statement(&format!("{schema}.plain"), Some("k")) else {
+        return Ok(Outcome::NotChecked("the engine places each table by itself".to_owned()));
+    };
+    let is_open = !client.execute(&place)?.rows().is_empty();
+    client.execute("rollback")?;
+    let shown = if is_open { "places its rows by their key" } else { "keeps it on one node" };
+    Ok(Outcome::of(is_open, format!("the engine {shown}")))
 }
 
 /// Names of logical slots on all nodes. `always`: those that each node has while others follow it.

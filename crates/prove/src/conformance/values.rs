@@ -100,14 +100,16 @@ pub(super) fn cases(stage: &mut Stage<'_>) {
 
 /// Which nodes take writes.
 fn entries(stage: &mut Stage<'_>, entry: EntryPoints) {
+    // One server with its standbys is no cluster whose every node takes writes, whatever the roles of the nodes are.
+    let has_readers = entry == EntryPoints::Primary || stage.site.engine.layout != Layout::OneServer;
     for node in 0..stage.site.nodes.len() {
-        let is_standby = stage.site.nodes[node].role == Role::Standby;
+        let only_reads = has_readers && stage.site.nodes[node].role == Role::Standby;
         let read_only = || -> Result<bool, ClientError> {
             let reply = stage.client(node)?.execute("show transaction_read_only")?;
             Ok(reply.value().as_deref() == Some("on"))
         };
         let outcome = read_only().map(|is_so| {
-            Outcome::of(is_so == is_standby, if is_so { "it only reads" } else { "it takes writes" })
+            Outcome::of(is_so == only_reads, if is_so { "it only reads" } else { "it takes writes" })
         });
         stage.add(format!("entry: node {}", node + 1), entry.to_string(), Outcome::tried(outcome));
     }

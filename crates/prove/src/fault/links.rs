@@ -67,8 +67,11 @@ impl Links {
             NodeLinks::Streaming if has_standbys => follow,
             NodeLinks::ForeignServers => refer,
             NodeLinks::Subscriptions => subscribe,
-            NodeLinks::Streaming | NodeLinks::Own => {
-                return Err(format!("it is not known how the nodes of {engine} connect to each other"));
+            NodeLinks::Streaming => return Err("no node follows another one".to_owned()),
+            NodeLinks::Own => {
+                return Err(format!(
+                    "the nodes of {engine} make them by themselves, and not through proxies of pgfathom"
+                ));
             }
         };
         let mut links = Links {

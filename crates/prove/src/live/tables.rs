@@ -314,6 +314,8 @@ pub(crate) fn make_schema(client: &mut Client, proof: &str) -> Result<(), LiveEr
         }
         Some(None) => return Err(LiveError::Foreign(SCHEMA)),
     }
+    // An engine that refuses the question has no such settings.
+    client.request(&engines::engine::plain_schemas(false))?;
     client.execute(&format!("create schema {SCHEMA}; {}", mark(proof)))?;
     // An engine without this statement has no default privileges on schemas.
     let others = client.request(&format!(

@@ -2,7 +2,8 @@
 //!
 //! If all nodes are on one host, a round trip costs little and a flush much, so times do not predict those of a cluster over several hosts. So
 //! the commits are measured twice, without and with a known delay on every connection between the nodes: the added time of a commit, divided by the
-//! added time of one query, is its number of round trips, independent of the disks. If connections cannot be delayed, only times are compared.
+//! added time of one query, is its number of round trips, independent of the disks. If connections cannot be delayed, the distance that the nodes have anyway
+//! takes the place of the delay, where it is as long; else only times are compared.
 
 mod rows;
 mod trips;
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use connect::ConnSpec;
 use engines::profile::NodeLinks;
+use lab::local::Topology;
 use rows::Row;
 use trips::Measured;
 
@@ -62,6 +64,19 @@ pub struct Report {
     pub control: [u64; 2],
     /// Why the connections could not be delayed.
     pub undelayed: Option<String>,
+    /// How to have nodes that are far enough from each other without that, if there is a way here.
+    pub remedy: String,
+}
+
+impl Report {
+    fn begun(site: &Site, trips: &Measured) -> Report {
+        Report {
+            undelayed: site.links().err().map(str::to_owned),
+            remedy: apart(site),
+            round_trip_us: [trips.first().unwrap_or(0), 0],
+            ..Report::default()
+        }
+    }
 }
 
 /// A kind of commit.
@@ -92,11 +107,7 @@ pub fn run(
     let has_messages = can_log_messages(&mut client)?;
     let time = |client: &mut Client| time(client, &kinds, (half, has_messages), stop);
     let plain = time(&mut client)?;
-    let mut report = Report {
-        undelayed: links.as_ref().err().map(|why| (*why).to_owned()),
-        round_trip_us: [trips.first().unwrap_or(0), 0],
-        ..Report::default()
-    };
+    let mut report = Report::begun(site, &trips);
     let mut delayed = vec![Vec::new(); kinds.len()];
     if let Ok(links) = &links {
         let mut other = Client::connect(&probe(site, links)?, options.patience)?;
@@ -128,8 +139,12 @@ pub fn run(
             protocol: cost.words,
             predicted: cost.round_trips,
             // The base shows what the delay changes for a commit that waits for no standby: nothing, unless the host has changed in between.
-            measured: (unit > 0 && !delayed.is_empty())
-                .then(|| (longer(medians[1], medians[0]) - longer(base[1], base[0])) / unit as f64),
+            measured: match links {
+                Ok(_) => (unit > 0 && !delayed.is_empty())
+                    .then(|| (longer(medians[1], medians[0]) - longer(base[1], base[0])) / unit as f64),
+                Err(_) => by_distance(trip.or(trips.first()), longer(medians[0], base[0]), flush)
+                    .filter(|_| base[0] > 0),
+            },
             commits: [plain.len() as u64, delayed.len() as u64],
             commit_us_p50: medians,
             round_trip_us,
@@ -142,6 +157,20 @@ pub fn run(
     note_absent(site);
     tables.remove(site);
     Ok(report)
+}
+
+/// How many round trips a commit takes that is `longer_us` longer than one without any, if each of them is far longer than a flush.
+fn by_distance(trip_us: Option<u64>, longer_us: f64, flush_us: u64) -> Option<f64> {
+    let trip = trip_us.filter(|trip| u128::from(*trip) >= DELAY.as_micros())?;
+    Some(longer_us / (trip + flush_us) as f64)
+}
+
+/// The command that makes such a cluster with its nodes apart; empty where `up` makes none of this kind.
+fn apart(site: &Site) -> String {
+    let delay = DELAY.as_millis();
+    let command =
+        |kind| format!("make a cluster whose nodes are apart: pgfathom up {kind} --delay '*-*={delay}ms'");
+    Topology::only_kind_of(site.engine.name()).map_or_else(String::new, command)
 }
 
 /// Notes the nodes that are away: there is no observer beside the one session.
@@ -284,5 +313,12 @@ mod tests {
     fn the_median_is_the_middle_one() {
         assert_eq!(median(&[5, 1, 9]), 5);
         assert_eq!(median(&[]), 0);
+    }
+
+    #[test]
+    fn only_a_distance_far_longer_than_a_flush_counts_round_trips() {
+        assert_eq!(by_distance(Some(19_500), 40_000.0, 500), Some(2.0));
+        assert_eq!(by_distance(Some(9_999), 40_000.0, 500), None);
+        assert_eq!(by_distance(None, 40_000.0, 500), None);
     }
 }

@@ -1,6 +1,7 @@
 //! Availability and staleness. Every outage is measured, whatever caused it. The promises are: an acknowledged write stays, and a node shows it where a
 //! setting requires that.
 
+use engines::profile::Case;
 use record::promise::{Control, Promise, Reading, Standing};
 use serde_json::json;
 
@@ -19,7 +20,7 @@ pub fn heartbeat(site: &Site, report: &Report, settings: &Settings, setting: &st
     let excuse = settings.excuse(&faults, has_standbys(site), &report.observed);
     let mut promises = Vec::new();
     for shard in &report.shards {
-        promises.push(answers(shard, setting));
+        promises.push(answers(shard, site.has_front(), setting));
         promises.push(stays(shard, excuse.as_ref(), setting));
     }
     for node in &report.staleness {
@@ -38,7 +39,17 @@ fn seconds(us: u64) -> String {
 }
 
 /// The verdict on the answers, its reason, and what to change. `foreign`: the outages that were not planned; `is_away`: one lasted until the end.
-fn judge_answers(shard: &ShardReport, foreign: &[&Gap], is_away: bool) -> (Standing, String, &'static str) {
+/// `has_front`: clients come through a proxy or a pooler, which may be what did not answer.
+fn judge_answers(
+    shard: &ShardReport,
+    foreign: &[&Gap],
+    is_away: bool,
+    has_front: bool,
+) -> (Standing, String, &'static str) {
+    let undisturbed = match has_front {
+        true => "check the log of the proxy, then the server's, and repeat the proof undisturbed",
+        false => "check the server's log, and repeat the proof on an undisturbed server",
+    };
     let never = shard
         .outages
         .iter()
@@ -55,7 +66,7 @@ fn judge_answers(shard: &ShardReport, foreign: &[&Gap], is_away: bool) -> (Stand
                 "an outage of {} that this proof did not plan: {due} probes in a row got no reply, of {sent} in all; {end}",
                 seconds(longest),
             ),
-            "check the server's log, and repeat the proof on an undisturbed server",
+            undisturbed,
         )
     } else if shard.share_unanswered_calm > UNANSWERED_SHARE_MAX {
         (
@@ -64,7 +75,7 @@ fn judge_answers(shard: &ShardReport, foreign: &[&Gap], is_away: bool) -> (Stand
                 "{:.1} % of the probes got no reply while this proof injected no fault",
                 100.0 * shard.share_unanswered_calm
             ),
-            "check the server's log, and repeat the proof on an undisturbed server",
+            undisturbed,
         )
     } else if never || is_away {
         (
@@ -85,14 +96,14 @@ fn judge_answers(shard: &ShardReport, foreign: &[&Gap], is_away: bool) -> (Stand
 
 /// Whether probes are answered, and succeed again after a fault. An outage breaks no promise: no engine promises that a killed server answers. But an outage
 /// that was not part of the plan reports that something else was going on.
-fn answers(shard: &ShardReport, setting: &str) -> Promise {
+fn answers(shard: &ShardReport, has_front: bool, setting: &str) -> Promise {
     let [writes, reads] = &shard.gaps;
     let all = || writes.iter().chain(reads);
     let foreign: Vec<&Gap> = all().filter(|gap| !gap.is_injected).collect();
     let sent = shard.writes[0] + shard.reads[0];
     let missing = sent - shard.writes[1] - shard.reads[1];
     let is_away = all().any(|gap| !gap.is_over);
-    let (standing, why, change) = judge_answers(shard, &foreign, is_away);
+    let (standing, why, change) = judge_answers(shard, &foreign, is_away, has_front);
     let list =
         |of: fn(&[Outage; 2]) -> Option<u64>| -> Vec<Option<u64>> { shard.outages.iter().map(of).collect() };
     let lengths = |gaps: &[Gap]| -> Vec<u64> { gaps.iter().map(Gap::us).collect() };
@@ -167,14 +178,20 @@ fn stays(shard: &ShardReport, excuse: Option<&Excuse>, setting: &str) -> Promise
 /// How old what another node shows is. It is promised to be new only where every commit waited until this very node had applied it.
 fn shows(site: &Site, node: &Staleness, settings: &Settings, observed: &Observed, setting: &str) -> Promise {
     let applied = settings.applies_on(observed, node.at);
-    let allowed = match &applied {
-        Waited::No(why) => format!(
+    let has_standbys = super::has_standbys(site);
+    // What a commit waits for on nodes that all take writes is no setting of PostgreSQL.
+    let of_engine = site.engine.expectation(Case::ReadYourWrites).filter(|_| !has_standbys);
+    let allowed = match (&applied, of_engine) {
+        (Waited::No(_), Some(known)) => {
+            format!("another node shows a write only when it has applied it: {}", known.why)
+        }
+        (Waited::No(why), None) => format!(
             "another node shows a write only when it has applied it, and commits do not wait for that here: {why}"
         ),
-        Waited::Unknown(why) => {
+        (Waited::Unknown(why), _) => {
             format!("whether commits wait until this node has applied them is unknown: {why}")
         }
-        Waited::Yes => String::new(),
+        (Waited::Yes, _) => String::new(),
     };
     let promise = format!("{} shows at once what was acknowledged", node.node);
     let mut promise = counted(Count {
@@ -195,7 +212,7 @@ fn shows(site: &Site, node: &Staleness, settings: &Settings, observed: &Observed
             "remote_apply waits until this node, which is in the synchronous set, has applied it",
             &allowed,
         ),
-        change: match super::has_standbys(site) {
+        change: match has_standbys {
             true => {
                 "read your own writes on the node that took them, or set synchronous_commit = remote_apply with this node as a synchronous one"
             }

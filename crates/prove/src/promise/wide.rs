@@ -50,6 +50,11 @@ fn one(report: &Report, cost: &Cost, setting: &str) -> Promise {
             seen: report.control[1],
         }),
         why,
+        change: if standing == Standing::NotTested && cost.measured.is_none() {
+            report.remedy.clone()
+        } else {
+            String::new()
+        },
         figures: figures(json!({
             "nodes_count": cost.nodes.len(),
             "round_trips_predicted": cost.predicted,
@@ -63,5 +68,47 @@ fn one(report: &Report, cost: &Cost, setting: &str) -> Promise {
                 (report.round_trip_us[1] > 0).then_some(cost.round_trip_us[1].unwrap_or(report.round_trip_us[1])),
         })),
         ..Promise::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn promised(measured: Option<f64>) -> Promise {
+        let report = Report {
+            undelayed: Some("the nodes make them by themselves".to_owned()),
+            remedy: "make a cluster whose nodes are apart".to_owned(),
+            ..Report::default()
+        };
+        let cost = Cost {
+            nodes: vec!["w1".to_owned()],
+            protocol: "as it should",
+            predicted: 2.0,
+            measured,
+            ..Cost::default()
+        };
+        one(&report, &cost, "")
+    }
+
+    #[test]
+    fn where_nothing_can_be_delayed_the_distance_of_the_nodes_counts_or_how_to_have_one_is_named() {
+        let near = promised(None);
+        assert_eq!(
+            (near.standing, near.change.as_str()),
+            (Standing::NotTested, "make a cluster whose nodes are apart")
+        );
+        assert!(
+            near.why.contains("only times are measured: the nodes make them by themselves"),
+            "{}",
+            near.why
+        );
+        let far = promised(Some(2.4));
+        assert_eq!(
+            (far.standing, far.why.as_str(), far.change.as_str()),
+            (Standing::Kept, "as it should", "")
+        );
+        let slow = promised(Some(2.6));
+        assert_eq!((slow.standing, slow.change.as_str()), (Standing::NotTested, ""));
     }
 }

@@ -257,6 +257,10 @@ struct Hybrid {
 }
 
 impl ServerAudit for Hybrid {
+    fn proof(&self) -> Option<&'static str> {
+        Some("tpcc")
+    }
+
     fn before(&mut self, client: &mut Client) -> Result<(), Refusal> {
         self.orders.before(client)
     }

@@ -360,6 +360,10 @@ fn compare(before: Balances, after: Balances, seen: Changes) -> Vec<Check> {
 }
 
 impl ServerAudit for BalanceAudit {
+    fn proof(&self) -> Option<&'static str> {
+        Some("tpcb")
+    }
+
     fn before(&mut self, client: &mut Client) -> Result<(), Refusal> {
         self.before = Some(self.ask(client)?);
         Ok(())

@@ -85,6 +85,10 @@ fn disagreement(check: &Check) -> Option<String> {
 }
 
 impl ServerAudit for OrdersAudit {
+    fn proof(&self) -> Option<&'static str> {
+        Some("tpcc")
+    }
+
     fn before(&mut self, client: &mut Client) -> Result<(), Refusal> {
         self.before = self.orders(client)?;
         Ok(())

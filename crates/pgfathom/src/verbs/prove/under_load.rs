@@ -5,7 +5,6 @@ use ::prove::live::Isolation;
 use app::prove::live::{self, Faults};
 use app::quantity::{self, ValueError};
 use clap::{Args, ValueEnum};
-use connect::ConnSpec;
 use connect::conninfo::{self, Sources};
 use std::time::Duration;
 
@@ -29,7 +28,7 @@ pub struct Flags {
     pub allow_faults: bool,
     /// Connection string of a proxy or a pooler in front of the cluster: sessions of the load connect to it; the target names the nodes
     #[arg(long, value_name = "CONNINFO", value_parser = front, conflicts_with = "local", help_heading = "Faults")]
-    pub through: Option<Box<ConnSpec>>,
+    pub through: Option<String>,
     /// Undo the faults that a killed prove left behind, and do nothing else
     #[arg(long, exclusive = true, help_heading = "Faults")]
     pub heal: bool,
@@ -66,12 +65,13 @@ pub struct Flags {
     pub random_seed: Option<u64>,
 }
 
-fn front(text: &str) -> Result<Box<ConnSpec>, ValueError> {
-    let resolved = conninfo::parse(text, &Sources::of_process()).map_err(|error| {
+/// A connection string that can be parsed; the target has what it does not name.
+fn front(text: &str) -> Result<String, ValueError> {
+    conninfo::parse(text, &Sources::of_process()).map_err(|error| {
         let hint = error.hint().unwrap_or_else(|| "write it as \"host=/run/proxy port=5000\"".to_owned());
         ValueError::new(error.to_string(), hint)
     })?;
-    Ok(Box::new(resolved.spec))
+    Ok(text.to_owned())
 }
 
 /// `--local`.
