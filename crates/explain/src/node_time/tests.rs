@@ -119,10 +119,9 @@ fn sessions_that_ended_computed_for_what_nothing_else_explains() {
         waits: vec![("CPU", "CPU", 1)],
     };
     for (ended_us, on_cpu, unaccounted) in [(0, 0.1, 0.9), (700_000, 0.8, 0.2), (5_000_000, 1.0, 0.0)] {
-        let line = format!(
-            r#"{{"t_us":20000000,"interval_us":1000000,"source":"schedule","host":"h","node":"n1","who":"backends","tasks":0,"looked":0,"ended_us":{ended_us}}}"#
-        );
-        let time = only(&recording.case(&[&line]));
+        let line = serde_json::json!({"t_us": 20_000_000, "interval_us": 1_000_000, "source": "schedule", "host": "h", "node": "n1", "who": "backends",
+            "tasks": 0, "looked": 0, "ended_us": ended_us});
+        let time = only(&recording.case(&[&line.to_string()]));
         assert_eq!((figure(&time, ON_CPU), figure(&time, UNACCOUNTED)), (on_cpu, unaccounted), "{ended_us}");
     }
 }

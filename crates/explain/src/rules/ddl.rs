@@ -144,6 +144,24 @@ fn repeated(case: &Case, node: &str, waiters: &[&Waiter]) -> Option<Claim> {
     })
 }
 
+/// What kind of command it is, with an article and without.
+fn kind_of(query: &str) -> (&'static str, &'static str) {
+    match (is_lock_command(query), is_truncate(query)) {
+        (true, _) => ("its LOCK TABLE", "LOCK TABLE"),
+        (_, true) => ("the TRUNCATE", "TRUNCATE"),
+        _ => ("the schema change", "schema change"),
+    }
+}
+
+/// The session at the root, with its state.
+fn named(root: u64, state: &str) -> String {
+    match root {
+        0 => "a prepared transaction".to_string(),
+        pid if state.is_empty() => format!("session {pid}"),
+        pid => format!("session {pid} ({state})"),
+    }
+}
+
 fn claim(case: &Case, node: &str, head: &Waiter, others: usize) -> Claim {
     let session = |pid: u64| case.at("session", node).find(|session| session.name == pid.to_string());
     let word = |pid: u64, field: &str| session(pid).map_or("", |session| session.lines.word(field));
@@ -155,11 +173,7 @@ fn claim(case: &Case, node: &str, head: &Waiter, others: usize) -> Claim {
         (None, "") => word(head.root, "state"),
         (None, state) => state,
     };
-    let root = match head.root {
-        0 => "a prepared transaction".to_string(),
-        pid if root_state.is_empty() => format!("session {pid}"),
-        pid => format!("session {pid} ({root_state})"),
-    };
+    let root = named(head.root, root_state);
     let age = session(head.root).and_then(|session| session.lines.max("xact_age_s"));
     let relation = if head.relation.is_empty() { "a table" } else { head.relation.as_str() };
     let share = node_time::share_waiting(case, node, |kind, event| (kind, event) == ("Lock", "relation"));
@@ -186,11 +200,7 @@ fn claim(case: &Case, node: &str, head: &Waiter, others: usize) -> Claim {
     if !root_query.is_empty() {
         claim = claim.because(format!("the last statement of {root}: {root_query}"));
     }
-    let names = match (is_lock_command(&head.query), is_truncate(&head.query)) {
-        (true, _) => ("its LOCK TABLE", "LOCK TABLE"),
-        (_, true) => ("the TRUNCATE", "TRUNCATE"),
-        _ => ("the schema change", "schema change"),
-    };
+    let names = kind_of(&head.query);
     let mut commands: Vec<String> = vec![];
     let cancel = end_of("pg_cancel_backend", head.pid, word(head.pid, "backend_start"))
         .map(|cancel| format!("{cancel} -- gives up {}: the queue goes on", names.0));
@@ -209,7 +219,8 @@ fn claim(case: &Case, node: &str, head: &Waiter, others: usize) -> Claim {
     ));
     let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
     let text = if is_root_first {
-        "end the session at the root, and look at its client: a program that stands still, a pipe that is full, a network that is cut. Until it has read all, the \
+        "end the session at the root, and look at its client: a program that stands still, a pipe that is full, a network that is cut. Until it has read all, \
+            the \
          statement keeps its locks, and it may not heed pg_cancel_backend or statement_timeout"
     } else if is_lock_command(&head.query) {
         "end the transaction at the root; let programs lock rows (SELECT ... FOR UPDATE) or a key (pg_advisory_xact_lock) instead of the table, or take the \

@@ -81,7 +81,8 @@ const KNOWN: [Known; 21] = [
         words: &["no partition of relation"],
         what: "rows are refused, because no partition of their table is for them: the one of this time, or of this key, was not created",
         setting: "",
-        text: "create the missing partition, with the bounds that follow those of the last one, and let the job that creates them run ahead (pg_partman, cron); a \
+        text: "create the missing partition, with the bounds that follow those of the last one, and let the job that creates them run ahead (pg_partman, \
+            cron); a \
             DEFAULT partition takes what fits no other one, but its rows must be moved before a partition for them can be created",
     },
     Known {

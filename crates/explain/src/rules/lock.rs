@@ -121,7 +121,8 @@ fn advice(state: &str, session: &str, backend_start: &str, query: &str) -> (&'st
                 decided".to_string()],
         ),
         UNREAD | UNSENT => (
-            "the session waits for its own client and keeps its locks: look at that program, at what it writes to and at its network, or end the session; while a \
+            "the session waits for its own client and keeps its locks: look at that program, at what it writes to and at its network, or end the session; \
+                while a \
              result is sent it may not heed pg_cancel_backend or statement_timeout",
             vec![end("pg_terminate_backend")],
         ),

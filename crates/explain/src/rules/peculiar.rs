@@ -46,7 +46,8 @@ fn commands(statement: &StatementTime, fact: &Fact) -> Vec<String> {
     let table = literal(&fact.name);
     if fires(statement, fact) {
         return vec![
-            "ALTER SYSTEM SET track_functions = 'pl'; SELECT pg_reload_conf(); -- then: SELECT * FROM pg_stat_user_functions ORDER BY total_time DESC;".to_string(),
+            "ALTER SYSTEM SET track_functions = 'pl'; SELECT pg_reload_conf(); -- then: SELECT * FROM pg_stat_user_functions ORDER BY total_time \
+                DESC;".to_string(),
             format!("SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE tgrelid = {table}::regclass AND NOT tgisinternal;"),
         ];
     }

@@ -351,20 +351,12 @@ fn wrong_rows(planned: &Planned<'_>) -> Option<(f64, f64)> {
     }
     let (expected, counted) = (planned.plan.lines.last("rows_planned")?, planned.statement.rows?);
     // Of groups the planner guesses how many there are, and nothing above depends on it but their order.
-    let mut nodes = planned.nodes.iter().map(|node| node.lines.word("kind"));
-    let makes_groups =
-        nodes.find(|kind| !PASSES_ON.contains(kind)).is_some_and(|kind| GROUPS.contains(&kind));
-    if makes_groups && counted < expected {
+    if tree::makes_groups(planned) && counted < expected {
         return None;
     }
     let (less, more) = (expected.min(counted).max(1.0), expected.max(counted));
     (more >= ROWS_MIN && more / less >= WRONG_FACTOR).then_some((expected, counted))
 }
-
-/// Nodes that return the rows that they are given.
-const PASSES_ON: [&str; 5] = ["Sort", "Incremental Sort", "Gather", "Gather Merge", "Result"];
-/// Nodes that return a row for each group of rows.
-const GROUPS: [&str; 3] = ["Aggregate", "Group", "Unique"];
 
 /// Nodes above which fewer rows leave the plan than the node returns.
 const REDUCES: [&str; 5] = ["Aggregate", "Limit", "Group", "Unique", "SetOp"];

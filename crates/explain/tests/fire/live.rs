@@ -68,7 +68,8 @@ fn inserted(scene: &mut Scene, pages: f64) {
     statement(
         scene,
         text,
-        json!({"calls": rows, "rows": rows, "total_ms": 30_000.0, "shared_read": rows * pages, "wal_fpi": rows * pages, "wal_bytes": rows * (200.0 + pages * 8192.0)}),
+        json!({"calls": rows, "rows": rows, "total_ms": 30_000.0, "shared_read": rows * pages, "wal_fpi": rows * pages,
+            "wal_bytes": rows * (200.0 + pages * 8192.0)}),
         json!({}),
     );
     let keys = json!({"node": "n1", "database": "db", "relation": "public.event"});

@@ -57,11 +57,14 @@ fn append(path: &Path, text: &str) {
 
 const MESSAGES: [&str; 7] = [
     "checkpoint starting: wal",
-    "checkpoint complete: wrote 3042 buffers (18.6%), wrote 2 SLRU buffers; 0 WAL file(s) added, 1 removed, 4 recycled; write=2.153 s, sync=0.021 s, total=2.201 s; sync files=12, longest=0.009 s, average=0.002 s; distance=81915 kB, estimate=81915 kB; lsn=0/5000, redo lsn=0/4000",
+    "checkpoint complete: wrote 3042 buffers (18.6%), wrote 2 SLRU buffers; 0 WAL file(s) added, 1 removed, 4 recycled; write=2.153 s, sync=0.021 s, \
+        total=2.201 s; sync files=12, longest=0.009 s, average=0.002 s; distance=81915 kB, estimate=81915 kB; lsn=0/5000, redo lsn=0/4000",
     "process 77 still waiting for ShareLock on transaction 749 after 1000.123 ms",
     "temporary file: path \"base/pgsql_tmp/pgsql_tmp77.0\", size 14000000",
     "checkpoints are occurring too frequently (3 seconds apart)",
-    "automatic aggressive vacuum to prevent wraparound of table \"shop.public.orders\": index scans: 2\npages: 0 removed, 4425 remain, 4425 scanned (100.00% of total)\ntuples: 100 removed, 900 remain, 50 are dead but not yet removable\nremovable cutoff: 745, which was 12 XIDs old when operation ended\nsystem usage: CPU: user: 0.05 s, system: 0.00 s, elapsed: 1.50 s",
+    "automatic aggressive vacuum to prevent wraparound of table \"shop.public.orders\": index scans: 2\npages: 0 removed, 4425 remain, 4425 scanned (100.00% \
+        of total)\ntuples: 100 removed, 900 remain, 50 are dead but not yet removable\nremovable cutoff: 745, which was 12 XIDs old when operation \
+        ended\nsystem usage: CPU: user: 0.05 s, system: 0.00 s, elapsed: 1.50 s",
     "checkpoint",
 ];
 
@@ -175,7 +178,9 @@ fn a_deadlock_keeps_its_detail_and_errors_are_counted() {
     append(
         &path,
         &format!(
-            "{0}ERROR:  deadlock detected\n{0}DETAIL:  Process 5 waits for ShareLock on transaction 7; blocked by process 6.\n\tProcess 6 waits for ShareLock on transaction 8; blocked by process 5.\n\tProcess 5: {1}\n\tProcess 6: delete from t\n{0}HINT:  See server log for query details.\n{0}STATEMENT:  update t set v = 1\n",
+            "{0}ERROR:  deadlock detected\n{0}DETAIL:  Process 5 waits for ShareLock on transaction 7; blocked by process 6.\n\tProcess 6 waits for ShareLock \
+                on transaction 8; blocked by process 5.\n\tProcess 5: {1}\n\tProcess 6: delete from t\n{0}HINT:  See server log for query \
+                details.\n{0}STATEMENT:  update t set v = 1\n",
             head(5),
             "x".repeat(900)
         ),

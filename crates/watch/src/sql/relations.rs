@@ -155,17 +155,16 @@ pub(crate) fn tables(probe: &Probe) -> String {
            from picked c cross join (select pg_catalog.current_setting('block_size')::bigint bytes) b
              left join pg_catalog.pg_class t on t.oid = c.reltoastrelid left join pg_catalog.pg_tablespace s on s.oid = c.reltablespace
              left join lateral (select sum(x.relpages)::bigint pages, sum(pg_catalog.pg_stat_get_numscans(x.oid))::bigint scans, count(*) as indexes,
-               sum(pg_catalog.pg_stat_get_tuples_fetched(x.oid))::bigint as rows,
-                 sum(pg_catalog.pg_stat_get_blocks_fetched(x.oid))::bigint fetched, sum(pg_catalog.pg_stat_get_blocks_hit(x.oid))::bigint hit, bool_or(k.indisprimary) has_key,
+               sum(pg_catalog.pg_stat_get_tuples_fetched(x.oid))::bigint as rows, bool_or(k.indisprimary) has_key,
+                 sum(pg_catalog.pg_stat_get_blocks_fetched(x.oid))::bigint fetched, sum(pg_catalog.pg_stat_get_blocks_hit(x.oid))::bigint hit,
                  string_agg(distinct coalesce(s.spcname, (select spcname from home)), ',') tablespaces,
+                 string_agg(x.relname::text, '; ' order by x.relname) filter (where not k.indisvalid) invalid_indexes,
                  string_agg(x.relname || '(' || (select string_agg(a.attname, ', ' order by a.attnum) from pg_catalog.pg_attribute a
                    where a.attrelid = k.indrelid and a.attnum > 0 and (a.attnum = any(k.indkey::smallint[]) or exists (select from pg_catalog.pg_depend d
                      where d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass and d.objid = k.indexrelid and d.refclassid = d.classid
                        and d.refobjid = k.indrelid and d.refobjsubid = a.attnum))) || ')', '; ' order by x.relname) filter (where {blocks_hot}) index_columns,
-                 string_agg(x.relname::text, '; ' order by x.relname) filter (where not k.indisvalid) invalid_indexes,
                  string_agg(x.relname || ' (' || (select m.amname from pg_catalog.pg_am m where m.oid = x.relam) || ')', '; ' order by x.relname)
-                   filter (where not k.indisunique and k.indisvalid and x.relpages >= {UNSCANNED_PAGES_MIN}
-                     and pg_catalog.pg_stat_get_numscans(x.oid) = 0) unscanned_indexes
+                   filter (where not k.indisunique and k.indisvalid and x.relpages >= {UNSCANNED_PAGES_MIN} and pg_catalog.pg_stat_get_numscans(x.oid) = 0) unscanned_indexes
                from pg_catalog.pg_index k join pg_catalog.pg_class x on x.oid = k.indexrelid left join pg_catalog.pg_tablespace s on s.oid = x.reltablespace
                where k.indrelid = c.oid) i on true) r))::text"
     )
@@ -181,6 +180,7 @@ pub(crate) fn tables_answer(
     counters.begin();
     for row in list(answer, "tables") {
         let delta = counters.delta(&text(row, "oid"), TABLE, row).unwrap_or_default();
+        let fetched = delta.count("blocks_fetched").zip(delta.count("blocks_hit"));
         batch.counted(
             answered.t_us,
             answered.interval_us,
@@ -211,10 +211,7 @@ pub(crate) fn tables_answer(
                 autovacuum: flag(row, "autovacuum"),
                 autovacuum_options: text(row, "autovacuum_options"),
                 blocks_hit: delta.count("blocks_hit"),
-                blocks_read: delta
-                    .count("blocks_fetched")
-                    .zip(delta.count("blocks_hit"))
-                    .map(|(fetched, hit)| fetched.saturating_sub(hit)),
+                blocks_read: fetched.map(|(fetched, hit)| fetched.saturating_sub(hit)),
                 index_rows: delta.count("index_rows"),
                 indexes: count(row, "indexes").or(Some(0)),
                 index_columns: text(row, "index_columns"),

@@ -54,8 +54,10 @@ fn a_missing_index_is_seen_in_the_plan_and_tried_where_hypopg_is() {
     on_each(&[PRELOAD], |server| {
         let mut user = client(server, "user");
         user.batch_execute(
-            "create extension pg_stat_statements; create schema \"Shop\"; create table \"Shop\".orders (id int primary key, customer int, at timestamptz, note varchar(20)); \
-             insert into \"Shop\".orders select i, i % 10000, now(), 'x' from generate_series(1, 50000) i; create index on \"Shop\".orders (note); analyze \"Shop\".orders; \
+            "create extension pg_stat_statements; create schema \"Shop\"; create table \"Shop\".orders (id int primary key, customer int, at timestamptz, \
+                note varchar(20)); \
+             insert into \"Shop\".orders select i, i % 10000, now(), 'x' from generate_series(1, 50000) i; create index on \"Shop\".orders (note); analyze \
+             \"Shop\".orders; \
              set search_path = \"Shop\"",
         )
         .unwrap();
@@ -236,7 +238,8 @@ fn functions_of_plain_roles_are_never_run_by_planning() {
             assert!(planned.is_empty(), "{user}: {planned:?}");
             let why = watch.why_missing("plans");
             assert_eq!(why.contains(MORE_THAN_READ), user == "maker", "{user}: {why}");
-            let held = "select count(*) from pg_locks l join pg_stat_activity a using (pid) where l.locktype = 'advisory' and a.application_name = 'pgfathom watch'";
+            let held = "select count(*) from pg_locks l join pg_stat_activity a using (pid) where l.locktype = 'advisory' and a.application_name = 'pgfathom \
+                watch'";
             assert_eq!(setup.query_one(held, &[]).unwrap().get::<_, i64>(0), 0);
         }
         // The same role's table without functions is planned by one that may only read.
@@ -329,19 +332,22 @@ fn what_the_other_partitions_have_and_where_a_key_comes_from_is_recorded() {
 }
 
 /// Types whose checks, built-in functions whose arguments, and policies whose conditions run mallory's function.
-const TRAPS: &str = "create function mallory.bad(text) returns bool language plpgsql as 'begin perform pg_catalog.pg_advisory_lock_shared(4711); return true; end'; \
+const TRAPS: &str = "create function mallory.bad(text) returns bool language plpgsql as 'begin perform pg_catalog.pg_advisory_lock_shared(4711); return true; \
+    end'; \
     create domain mallory.called as text check (mallory.bad(value)); \
     create domain mallory.quoted as text check (pg_catalog.query_to_xml('select mallory.bad(''x'')', true, true, '') is not null); \
     create domain mallory.nested as mallory.quoted; \
     create domain mallory.mail as text check (value ~ '@' and length(value) < 300); \
     create view mallory.postgres as select mallory.bad('x') e; \
-    create table mallory.arrays (id int, of_called mallory.called[], of_nested mallory.nested[]); create table mallory.plain (id int, name text, at mallory.mail); \
+    create table mallory.arrays (id int, of_called mallory.called[], of_nested mallory.nested[]); create table mallory.plain (id int, name text, at \
+    mallory.mail); \
     create table mallory.secret (id int, name text); alter table mallory.secret enable row level security; grant select on mallory.secret to public; \
     create policy p on mallory.secret using (id < length(pg_catalog.table_to_xml('mallory.postgres', true, true, '')::text)); \
     insert into mallory.arrays select generate_series(1, 20000); insert into mallory.secret select generate_series(1, 20000); \
     insert into mallory.plain select i, i, i || '@' from generate_series(1, 20000) i";
 
-/// The same for the ways to a function that no dependency of the statement shows: the input of a type, SQL in an argument, a condition of a policy. That each of
+/// The same for the ways to a function that no dependency of the statement shows: the input of a type, SQL in an argument, a condition of a policy. That each
+/// of
 /// them is one is shown by planning it as the watcher without watch's care.
 #[test]
 fn what_planning_would_run_by_a_type_a_name_or_a_policy_is_not_planned() {

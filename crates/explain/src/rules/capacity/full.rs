@@ -76,10 +76,12 @@ pub(super) fn whose(mount: &Thing<'_>) -> String {
 pub(super) fn advice(mount: &Thing<'_>) -> (&'static str, String) {
     match tablespace(mount).filter(|_| !has_wal(mount)) {
         Some(name) => (
-            "make room, or move what is large to another tablespace (ALTER TABLE ... SET TABLESPACE keeps all others out while it copies); rows that are deleted \
+            "make room, or move what is large to another tablespace (ALTER TABLE ... SET TABLESPACE keeps all others out while it copies); rows that are \
+                deleted \
              give room to new ones of the same table after a vacuum, and not to the disk",
             format!(
-                "SELECT c.oid::regclass, pg_size_pretty(pg_relation_size(c.oid)) FROM pg_class c JOIN pg_tablespace t ON t.oid = c.reltablespace WHERE t.spcname = {} \
+                "SELECT c.oid::regclass, pg_size_pretty(pg_relation_size(c.oid)) FROM pg_class c JOIN pg_tablespace t ON t.oid = c.reltablespace WHERE \
+                    t.spcname = {} \
                  ORDER BY pg_relation_size(c.oid) DESC LIMIT 10;",
                 literal(name)
             ),

@@ -52,7 +52,8 @@ const SPREAD: &str = "spread the keys, split counters into several rows, partiti
 const HELD_IDLE: &str = "let the program commit before it does anything else (a call of another service, a question to its user), or change the row last; \
     then spread the keys, and let workers of a queue take their rows with FOR UPDATE SKIP LOCKED";
 
-const QUEUE: &str = "let the workers of the queue take their rows with FOR UPDATE SKIP LOCKED: each then takes the next row that is free, instead of waiting for \
+const QUEUE: &str = "let the workers of the queue take their rows with FOR UPDATE SKIP LOCKED: each then takes the next row that is free, instead of waiting \
+    for \
     the same one; and let them commit before they do anything else (a call of another service)";
 
 pub(super) fn hot(case: &Case) -> Answer {

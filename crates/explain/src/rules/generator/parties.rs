@@ -105,7 +105,8 @@ mod tests {
 
     #[test]
     fn the_processes_of_a_deadlock_are_read_in_each_language() {
-        let detail = "Process 5 waits for ShareLock on transaction 7; blocked by process 6.\nProcess 6 waits for ShareLock on transaction 8; blocked by process 5.\n\
+        let detail = "Process 5 waits for ShareLock on transaction 7; blocked by process 6.\nProcess 6 waits for ShareLock on transaction 8; blocked by \
+            process 5.\n\
             Process 5: update t set v = 1 where id = 9\nProcess 6: delete from t: 3";
         assert_eq!(
             processes(detail).collect::<Vec<_>>(),

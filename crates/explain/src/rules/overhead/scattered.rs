@@ -125,8 +125,10 @@ fn of_inserts(case: &Case, time: &NodeTime) -> Option<Claim> {
         units::short(read)
     );
     let known = format!(
-        "SELECT i.indexrelid::regclass AS index, a.attname, format_type(a.atttypid, a.atttypmod), s.correlation FROM pg_index i JOIN pg_attribute a ON a.attrelid = \
-         i.indrelid AND a.attnum = i.indkey[0] LEFT JOIN pg_stats s ON format('%I.%I', s.schemaname, s.tablename)::regclass = i.indrelid AND s.attname = a.attname \
+        "SELECT i.indexrelid::regclass AS index, a.attname, format_type(a.atttypid, a.atttypmod), s.correlation FROM pg_index i JOIN pg_attribute a ON \
+            a.attrelid = \
+         i.indrelid AND a.attnum = i.indkey[0] LEFT JOIN pg_stats s ON format('%I.%I', s.schemaname, s.tablename)::regclass = i.indrelid AND s.attname = \
+         a.attname \
          WHERE i.indrelid = {}::regclass ORDER BY abs(s.correlation); -- near 0: random",
         literal(relation)
     );

@@ -86,3 +86,14 @@ pub(super) fn is_correlated(planned: &Planned<'_>, top: &Thing<'_>) -> bool {
             && !aliases.contains(&table.as_str())
     })
 }
+
+/// Nodes that return the rows that they are given.
+const PASSES_ON: [&str; 5] = ["Sort", "Incremental Sort", "Gather", "Gather Merge", "Result"];
+/// Nodes that return a row for each group of rows.
+const GROUPS: [&str; 3] = ["Aggregate", "Group", "Unique"];
+
+/// Whether what a plan returns are groups, in whatever order.
+pub(super) fn makes_groups(planned: &Planned<'_>) -> bool {
+    let mut nodes = planned.nodes.iter().map(|node| node.lines.word("kind"));
+    nodes.find(|kind| !PASSES_ON.contains(kind)).is_some_and(|kind| GROUPS.contains(&kind))
+}

@@ -1,5 +1,6 @@
 //! Conditions of a statement that have to wait for the policy of its table. The server checks a policy before everything that could give away values of rows
-//! which it hides (`restriction_is_securely_promotable` in restrictinfo.c), and what is not marked LEAKPROOF might, by an error. So an index is not searched for
+//! which it hides (`restriction_is_securely_promotable` in restrictinfo.c), and what is not marked LEAKPROOF might, by an error. So an index is not searched
+//! for
 //! a condition with LIKE, a function, or an operator of numeric, and the superuser, to whom no policy applies, does not see it.
 
 use super::index_on;
@@ -113,19 +114,23 @@ impl Held<'_> {
         let column = plain(&self.column, NAME_CHARS);
         let own = match &self.why {
             Why::Pattern => format!(
-                "if the first characters are searched, write {column} ^@ 'abc' (before PostgreSQL 15 {column} ~>=~ 'abc' AND {column} ~<~ 'abd'): these are LEAKPROOF, \
+                "if the first characters are searched, write {column} ^@ 'abc' (before PostgreSQL 15 {column} ~>=~ 'abc' AND {column} ~<~ 'abd'): these are \
+                    LEAKPROOF, \
                  and an index with text_pattern_ops serves them in front of the policy"
             ),
             Why::Function(function) => format!(
-                "store what is compared: a generated column of {}({column}), STORED, with an index: to compare a text, a number or a date with = or < is LEAKPROOF",
+                "store what is compared: a generated column of {}({column}), STORED, with an index: to compare a text, a number or a date with = or < is \
+                    LEAKPROOF",
                 plain(function, NAME_CHARS)
             ),
             Why::Type(kind) => format!(
-                "compare another type where the values permit it: operators of integers, texts, dates, uuid and double precision are LEAKPROOF, those of {kind} are not"
+                "compare another type where the values permit it: operators of integers, texts, dates, uuid and double precision are LEAKPROOF, those of \
+                    {kind} are not"
             ),
         };
         format!(
-            "{own}; otherwise let a function with SECURITY DEFINER search, which compares the column of the policy itself. A superuser can declare a function LEAKPROOF, \
+            "{own}; otherwise let a function with SECURITY DEFINER search, which compares the column of the policy itself. A superuser can declare a function \
+                LEAKPROOF, \
              if no value that it is given can be seen in its errors; of a function of the server an upgrade undoes that"
         )
     }

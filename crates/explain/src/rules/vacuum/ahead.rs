@@ -1,4 +1,5 @@
-//! What a vacuum that sleeps for its cost limit has before it. Its progress counts the scan of the table alone; the indexes and the pages with dead rows follow,
+//! What a vacuum that sleeps for its cost limit has before it. Its progress counts the scan of the table alone; the indexes and the pages with dead rows
+//! follow,
 //! and to change a page costs more than to read it (`vacuum_cost_page_dirty`), so that they take most of the time where the limit is small.
 
 use super::{DEAD_ROWS_HARM, DEAD_SHARE_HARM, pace, vacuums};

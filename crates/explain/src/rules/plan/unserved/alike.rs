@@ -47,7 +47,8 @@ pub(super) fn alike(place: &Place<'_, '_>, computed: &str) -> Option<Reason> {
     let (index, _) = place.indexes.iter().find(|(index, _)| is_alike(index))?;
     let name = index.lines.word("index");
     let words = format!(
-        "index {name} is on the same expression with another constant than the statement has in {}: it is used only where both are the same, word for word (the \
+        "index {name} is on the same expression with another constant than the statement has in {}: it is used only where both are the same, word for word \
+            (the \
          configuration of a text search, the unit of date_trunc, a time zone, the key of a document)",
         plain(computed, EXPRESSION_CHARS)
     );
