@@ -239,3 +239,32 @@ fn a_condition_in_a_form_that_no_index_serves_has_the_one_that_does() {
     );
     assert!(commands(finding).contains("indexname = 'orders_text'"), "{}", commands(finding));
 }
+
+/// The check of a constraint trigger is no statement of the application: the trigger is what is to be changed.
+#[test]
+fn a_statement_inside_of_a_trigger_names_it() {
+    use crate::fire::unserved::{MADE_RANGE, beside};
+    let mut scene = Scene::healthy();
+    beside(&mut scene, MADE_RANGE, json!({"column_types": "begins timestamptz"}));
+    let plan = json!({"node": "n1", "query_id": "9", "hash": "c0"});
+    scene.set("plan", plan, json!({"function": "check_overlap"}));
+    let outside = of(&scene.explain(), "PLAN-88").claim.clone();
+    assert!(outside.contains("only a GiST index on that expression serves it"), "{outside}");
+    assert!(outside.ends_with("; it runs inside of function check_overlap()"), "{outside}");
+    let keys = json!({"node": "n1", "database": "db", "relation": "public.orders"});
+    let triggers = json!({"trigger_functions": "no_overlap(public.check_overlap); other(public.log_it)"});
+    scene.set("table", keys, triggers);
+    let inside = of(&scene.explain(), "PLAN-88").claim.clone();
+    assert!(
+        inside.ends_with("; it runs inside of trigger no_overlap of public.orders, for each row"),
+        "{inside}"
+    );
+    scene.fact(
+        n1(),
+        "peculiar",
+        "public.orders",
+        "trigger no_overlap calls check_overlap(); 1 deferrable constraints",
+    );
+    let late = of(&scene.explain(), "PLAN-88").claim.clone();
+    assert!(late.ends_with("and at COMMIT where the trigger is DEFERRABLE"), "{late}");
+}

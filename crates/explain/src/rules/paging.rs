@@ -175,8 +175,11 @@ fn skipped_by_plan(case: &Case, time: &NodeTime, statement: &StatementTime) -> O
 fn counted(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
+        // What a function or a trigger counts is no number of pages.
         let is_it = |statement: &StatementTime| {
-            is_count(&statement.text) && statement.calls_per_s.is_some_and(|calls| calls >= CALLS_PER_S_MIN)
+            is_count(&statement.text)
+                && statement.outer.is_empty()
+                && statement.calls_per_s.is_some_and(|calls| calls >= CALLS_PER_S_MIN)
         };
         for statement in large(time, is_it) {
             let text = format!(

@@ -27,6 +27,7 @@ mod tree;
 mod unserved;
 mod unusable;
 mod wanted;
+mod within;
 
 use super::costly::{busy, in_a_line, large, scanned, scans, severity};
 use super::paste::literal;
@@ -292,7 +293,8 @@ impl<'a> Planned<'a> {
 
     /// A claim about it, with what all of them have.
     pub(super) fn claim(&self, case: &Case, level: Level, share_severity: Severity, text: String) -> Claim {
-        Claim::new(share_severity, level, format!("{}: {text}", self.time.node))
+        let within = within::in_words(case, self);
+        Claim::new(share_severity, level, format!("{}: {text}{within}", self.time.node))
             .on_node(&self.time.node)
             .during(case.one("server", &self.time.node).map(|server| server.ticks.window()))
             .number("share", self.statement.share)

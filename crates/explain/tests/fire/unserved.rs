@@ -26,6 +26,9 @@ const TYPES: &str = "customer integer; during tsrange; name text; tags text[]; n
 /// A distance in a condition, beside a column of few values.
 pub(crate) const DISTANCE: &str = "((o.state = $4) AND ((o.place <-> point($1, $2)) < $3))";
 
+/// A range that is made of two columns, and overlaps another one.
+pub(crate) const MADE_RANGE: &str = "(tstzrange(o.begins, o.ends) && tstzrange($1, $2))";
+
 /// A text search in another configuration than that of the index: the plan has a parameter in its place.
 pub(crate) fn searched_text(scene: &mut Scene) {
     let text = "select id from orders where to_tsvector($1, note) @@ to_tsquery($2) limit $3";
@@ -136,6 +139,7 @@ pub(super) const CASES: &[Fires] = &[
     ("PLAN-88", Co, |scene| beside(scene, "(o.net <<= $1)", json!({}))),
     ("PLAN-88", Co, |scene| beside(scene, DISTANCE, json!({"column_types": "place point"}))),
     ("PLAN-88", Co, searched_text),
+    ("PLAN-88", Co, |scene| beside(scene, MADE_RANGE, json!({"column_types": "begins timestamptz"}))),
     ("PLAN-88", Co, |scene| beside(scene, "(o.tags @> $1)", json!({}))),
     ("PLAN-88", Co, |scene| beside(scene, "($1 = ANY (o.tags))", json!({}))),
     ("PLAN-88", Co, |scene| beside(scene, "(o.day <@ $1)", json!({}))),

@@ -92,6 +92,8 @@ pub(super) fn intervals(case: &Case) -> Answer {
             commands.push(format!(
                 "CREATE INDEX CONCURRENTLY ON {relation} USING gist ({range}({low}, {high}, '[]')); -- '[)' where the upper end does not belong to it"
             ));
+            // Of an expression there are no statistics before.
+            commands.push(format!("ANALYZE {relation};"));
             let value = if interval.is_around_one { "@> the value" } else { "&& the other range" };
             commands.push(format!(
                 "-- and in the statement instead of both conditions: {range}({low}, {high}, '[]') {value}"

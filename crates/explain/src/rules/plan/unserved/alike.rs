@@ -9,9 +9,14 @@ use crate::rules::paste::literal;
 const EXPRESSION_CHARS: usize = 80;
 
 /// Without what writers of expressions differ in.
-pub(super) fn bare(text: &str) -> String {
+fn bare(text: &str) -> String {
     let is_kept = |c: &char| !c.is_whitespace() && !matches!(c, '"' | '(' | ')');
     text.chars().filter(is_kept).flat_map(char::to_lowercase).collect()
+}
+
+/// Whether an index is on an expression.
+pub(super) fn is_held(place: &Place<'_, '_>, computed: &str) -> bool {
+    place.indexes.iter().any(|(index, _)| bare(index.lines.word("definition")).contains(&bare(computed)))
 }
 
 /// The same with a mark in the place of each constant and parameter: `to_tsvector(?,body`.

@@ -1,6 +1,6 @@
 //! Operators that no B-tree knows: which kind of index and operator class answers them, and whether one is there.
 
-use super::alike::alike;
+use super::alike::{alike, is_held};
 use super::{Place, Reason};
 use crate::rules::costly::plain;
 use crate::rules::plan::distance::DISTANCES;
@@ -156,8 +156,37 @@ fn member(place: &Place<'_, '_>, column: &str) -> Reason {
     Reason::of(words, format!("write {column} @> ARRAY[value], with a GIN index on the column"), commands)
 }
 
+/// Functions that make a range of two values (`rangetypes.sql`).
+const RANGES: [&str; 6] = ["int4range", "int8range", "numrange", "tsrange", "tstzrange", "daterange"];
+
+/// A range that is made of two columns of the row, as `tstzrange(begins, ends)`, which an operator compares with another one.
+fn of_made_range(place: &Place<'_, '_>, part: &Conjunct, sign: &str) -> Option<Reason> {
+    let (left, right) = part.text.split_once(&format!(" {sign} "))?;
+    let is_made = |side: &&str| {
+        let name = side.split('(').next().unwrap_or_default();
+        RANGES.contains(&name) && side.ends_with(')') && !side.contains('$')
+    };
+    let made = place.without_alias([left, right].into_iter().find(is_made)?);
+    if is_held(place, &made) {
+        return None;
+    }
+    let served = by("gist", "", "");
+    let words =
+        format!("{sign} looks into {}, and only a GiST index on that expression serves it", plain(&made, 80));
+    Some(Reason::of(
+        words,
+        "create the index, with the columns that are compared besides in front; where such rows must not be there at once, an exclusion constraint has that \
+            index \
+         and takes the place of the query",
+        commands(place, &made, served),
+    ))
+}
+
 /// Why an operator is not served.
 pub(super) fn reason(place: &Place<'_, '_>, part: &Conjunct, sign: &str) -> Option<Reason> {
+    if let Some(reason) = of_made_range(place, part, sign) {
+        return Some(reason);
+    }
     let Condition { column, inside, computed, .. } = place.own(part)?;
     if sign == "= ANY" {
         return Some(member(place, column));

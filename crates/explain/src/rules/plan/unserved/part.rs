@@ -1,6 +1,6 @@
 //! The reason of each form of a condition's part but that of an operator.
 
-use super::alike::{alike, bare};
+use super::alike::{alike, is_held};
 use super::{Place, Reason, distance, operator};
 use crate::rules::costly::plain;
 use crate::rules::paste::literal;
@@ -176,9 +176,7 @@ fn compared(place: &Place<'_, '_>, one: &Condition) -> Option<Reason> {
 /// What is computed from a column.
 fn of_expression(place: &Place<'_, '_>, one: &Condition, inside: &str) -> Option<Reason> {
     let computed = one.computed.as_deref()?;
-    let is_held =
-        place.indexes.iter().any(|(index, _)| bare(index.lines.word("definition")).contains(&bare(computed)));
-    if is_held || matches!(one.how, Use::Other) {
+    if is_held(place, computed) || matches!(one.how, Use::Other) {
         return None;
     }
     if let Some(reason) = alike(place, computed) {
