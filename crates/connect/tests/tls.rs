@@ -470,7 +470,13 @@ fn a_server_that_is_killed_ends_the_connection_in_the_same_words_with_tls() {
     hot.socket().set_timeout(Some(Duration::from_secs(30))).unwrap();
     // Its last words, and then the end.
     hot.read_to_end(&mut Vec::new()).unwrap();
-    let error = control.simple_query("select 1").unwrap_err();
+    // Each backend notices by itself that its postmaster is gone, and may answer until then.
+    let mut failed = None;
+    testing::wait_for("the end of the other session", || {
+        failed = control.simple_query("select 1").err();
+        failed.is_some()
+    });
+    let error = failed.expect("it failed");
     let mut words = error.to_string();
     let mut cause = std::error::Error::source(&error);
     while let Some(error) = cause {
