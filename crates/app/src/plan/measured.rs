@@ -91,7 +91,7 @@ pub(super) fn of_run(path: &Path, dataset: &Registration, request: &Request) -> 
     });
     let parts = parts(&intervals.collect::<Vec<(f64, f64)>>());
     let mean = bytes / step.summary.duration_s;
-    let (low, high) = (quantile(parts.iter().copied(), 0.1), quantile(parts, 0.9));
+    let (low, high) = range(&parts);
     let rate = Rate {
         bytes_per_s: mean,
         low_bytes_per_s: low.unwrap_or(mean).min(mean),
@@ -132,6 +132,13 @@ fn scale_of(step: &record::Step) -> Option<u64> {
     ["warehouses", "scale", "branches"].iter().find_map(|name| parameters.get(*name).and_then(number))
 }
 
+/// The low and the high rate of the parts. A part in which nothing arrived, because the load stood still, is in the mean: a rate of nothing would leave no plan.
+fn range(parts: &[f64]) -> (Option<f64>, Option<f64>) {
+    let lowest = parts.iter().copied().filter(|rate| *rate > 0.0).min_by(f64::total_cmp);
+    let low = quantile(parts.iter().copied(), 0.1).map(|low| low.max(lowest.unwrap_or(0.0)));
+    (low.filter(|low| *low > 0.0), quantile(parts.iter().copied(), 0.9))
+}
+
 /// The rates of equal parts of a series of lengths and amounts.
 fn parts(intervals: &[(f64, f64)]) -> Vec<f64> {
     // The first and the last interval are not full of work.
@@ -150,6 +157,14 @@ fn parts(intervals: &[(f64, f64)]) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_part_without_a_byte_leaves_a_rate() {
+        let stalled: Vec<f64> = [0.0, 0.0, 0.0].into_iter().chain([50.0; 8]).collect();
+        assert_eq!(range(&stalled), (Some(50.0), Some(50.0)));
+        assert_eq!(range(&[0.0; 12]), (None, Some(0.0)));
+        assert_eq!(range(&[]), (None, None));
+    }
 
     #[test]
     fn rates_have_the_range_of_their_tenths() {
