@@ -120,7 +120,8 @@ fn an_engine_that_spreads_rows_is_given_the_column() {
         create_sql(&dataset, tables, &Layout::default(), spread(engine))
     };
     // In a schema that the engine places as a whole the table is there already.
-    let unless = " where not exists (select 1 from pg_catalog.pg_dist_partition where logicalrelid = pg_catalog.to_regclass('\"o''k\".\"usertable\"'));";
+    let unless = " where not exists (select 1 from pg_catalog.pg_dist_partition where logicalrelid = \
+                  pg_catalog.to_regclass('\"o''k\".\"usertable\"'));";
     let by_call = format!("select create_distributed_table('\"o''k\".\"usertable\"', 'ycsb_key'){unless}");
     assert!(sql(&tables(), 0, "citus").ends_with(&format!("field9 varchar(100));{by_call}")));
     assert!(sql(&tables(), 2, "citus").ends_with(&by_call), "once, for the partitioned table");
