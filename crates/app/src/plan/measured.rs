@@ -132,7 +132,8 @@ fn scale_of(step: &record::Step) -> Option<u64> {
     ["warehouses", "scale", "branches"].iter().find_map(|name| parameters.get(*name).and_then(number))
 }
 
-/// The low and the high rate of the parts. A part in which nothing arrived, because the load stood still, is in the mean: a rate of nothing would leave no plan.
+/// The low and the high rate of the parts. A part in which nothing arrived, because the load stood still, is in the mean: a low rate of nothing would leave
+/// no plan.
 fn range(parts: &[f64]) -> (Option<f64>, Option<f64>) {
     let lowest = parts.iter().copied().filter(|rate| *rate > 0.0).min_by(f64::total_cmp);
     let low = quantile(parts.iter().copied(), 0.1).map(|low| low.max(lowest.unwrap_or(0.0)));
