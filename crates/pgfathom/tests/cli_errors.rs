@@ -380,6 +380,11 @@ fn wrong_files() {
             usage("run -b ycsb", "-b ycsb: 8 built-in workloads begin with that", "ycsb-a"),
             usage("run", "nothing to run: neither -b nor -f was given", "-b ycsb-select"),
             usage(
+                "run ycsb-a",
+                "nothing to run: neither -b nor -f was given",
+                "taken for the database; name a workload behind -b: -b ycsb-a",
+            ),
+            usage(
                 "run -b ycsb-a -D a=1",
                 "-D sets a variable of scripts, and no script is run",
                 "-f script.sql",

@@ -3,7 +3,7 @@
 use super::assembled::{Assembled, Entries};
 use super::scripts::{Read, Script, Selected};
 use super::{Plan, Protocol, Weighted, families};
-use crate::connection::users_relation;
+use crate::connection::{Address, users_relation};
 use crate::failure::Failure;
 use crate::terminal::Terminal;
 use connect::ConnSpec;
@@ -132,6 +132,14 @@ impl Plan {
         })
     }
 
+    /// The database of a connection.
+    fn database(&self) -> Option<&str> {
+        match &self.address {
+            Address::Connection(resolved) => Some(resolved.spec.dbname.as_str()),
+            Address::File(_) => None,
+        }
+    }
+
     fn read_selection(&self) -> Result<Vec<Selected>, Failure> {
         let mut selected: Vec<Selected> = self.builtin.iter().map(builtin).collect::<Result<_, _>>()?;
         if self.file.iter().filter(|file| file.name == argument::STDIN).count() > 1 {
@@ -144,10 +152,16 @@ impl Plan {
             selected.push(Selected::Script(Script { source, sha256 }));
         }
         if selected.is_empty() {
-            return Err(Failure::usage("nothing to run: neither -b nor -f was given").hint(format!(
-                "try -b {}, or -b list for all built-in workloads, or -f script.sql",
-                families::example()
-            )));
+            let failure = Failure::usage("nothing to run: neither -b nor -f was given");
+            // `run ycsb-a`: what stands alone is the database.
+            return Err(match self.database().filter(|name| is_workload(name)) {
+                Some(name) => failure
+                    .hint(format!("{name} was taken for the database; name a workload behind -b: -b {name}")),
+                None => failure.hint(format!(
+                    "try -b {}, or -b list for all built-in workloads, or -f script.sql",
+                    families::example()
+                )),
+            });
         }
         if selected.len() > SCRIPTS_MAX {
             return Err(Failure::usage(format!(
@@ -407,6 +421,11 @@ impl Plan {
             .hint(format!("omit -D scale, or make larger tables by {SCRIPTS_RUN_ON}"))),
         }
     }
+}
+
+/// Whether a built-in workload has this name.
+fn is_workload(name: &str) -> bool {
+    builtin_name(name).is_ok_and(|found| found == name)
 }
 
 pub(super) fn is_builtin(source: &Source) -> bool {
