@@ -377,6 +377,9 @@ fn named(relation: &str, suffix: &str) -> String {
     }
 }
 
+/// Rows that are drawn for each one that is wanted.
+const SAMPLED_TIMES: f64 = 20.0;
+
 fn at_random(seen: &Seen<'_>) -> Option<Found> {
     if !seen.shape.is_in_random_order || seen.blocks() < BLOCKS_MIN {
         return None;
@@ -386,10 +389,15 @@ fn at_random(seen: &Seen<'_>) -> Option<Found> {
         "one statement with ORDER BY random(): it sorts all rows of {relation} to return {}",
         units::short(seen.rows())
     );
+    let wanted = seen.rows().max(1.0).ceil();
     let commands = vec![
         "CREATE EXTENSION tsm_system_rows;".to_string(),
+        // Rows of one block belong together, and a condition leaves some out: so a few times as many are drawn.
         format!(
-            "SELECT * FROM {relation} TABLESAMPLE SYSTEM_ROWS (1); -- a random block, the rows of a block belong together"
+            "SELECT * FROM {relation} TABLESAMPLE SYSTEM_ROWS ({:.0}) ORDER BY random() LIMIT {wanted:.0}; -- with the statement's own WHERE; more rows where \
+                it \
+             leaves out most",
+            wanted * SAMPLED_TIMES
         ),
     ];
     let remedy = "draw the row by a sample of blocks (the command), or draw a number between the least and the greatest key and take the next key: \
