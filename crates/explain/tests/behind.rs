@@ -259,6 +259,24 @@ fn a_vacuum_names_its_table_and_the_time_of_all_that_it_has_to_do() {
     let finding = of(&found, "VAC-01");
     assert_eq!(finding.severity, Severity::Low, "{finding:?}");
     assert!(finding.claim.contains("of public.cart ends in 2 min"), "{}", finding.claim);
+
+    // What VACUUM by hand may do is no setting of autovacuum, unless that says so.
+    for (own, shown) in
+        [(None, "autovacuum_vacuum_cost_delay is 2ms"), (Some("-1"), "autovacuum_vacuum_cost_delay is 10ms")]
+    {
+        let mut scene = Scene::healthy();
+        paced(&mut scene, 0);
+        scene.drop_things("fact", "autovacuum_vacuum_cost_delay");
+        scene.fact(json!({"node": "n1"}), "setting", "vacuum_cost_delay", "10ms");
+        if let Some(value) = own {
+            scene.fact(json!({"node": "n1"}), "setting", "autovacuum_vacuum_cost_delay", value);
+        }
+        let found = scene.explain();
+        assert!(
+            of(&found, "VAC-01").evidence.iter().any(|line| line.starts_with(shown)),
+            "{shown}: {found:?}"
+        );
+    }
 }
 
 /// What keeps plans from being recorded is the first thing to mend: rules about them are silent for another reason than that they found nothing.

@@ -37,8 +37,7 @@ fn judge(case: &Case) -> Answer {
     for server in case.things("server").filter(|server| server.lines.flag("in_recovery") != Some(true)) {
         let lines = refused(case, &server);
         let Some(last) = lines.last() else { continue };
-        let kept =
-            case.setting(server.place, "wal_keep_size").or(case.setting(server.place, "wal_keep_segments"));
+        let kept = case.setting(server.place, "wal_keep_size");
         let times: f64 = lines.iter().map(|event| event.times()).sum();
         claims.push(
             Claim::new(

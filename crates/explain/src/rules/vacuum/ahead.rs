@@ -30,8 +30,13 @@ impl<'a> Pacing<'a> {
         let setting = |name: &str| case.setting_at(node, name, at_us).filter(|value| *value != "-1");
         let number =
             |name: &str, default: f64| setting(name).and_then(|value| value.parse().ok()).unwrap_or(default);
+        // Only -1 means the setting of VACUUM, which is 0 by default.
+        let delay = match case.setting_at(node, "autovacuum_vacuum_cost_delay", at_us) {
+            Some("-1") => setting("vacuum_cost_delay").unwrap_or("0"),
+            own => own.unwrap_or("2ms"),
+        };
         Pacing {
-            delay: setting("autovacuum_vacuum_cost_delay").or(setting("vacuum_cost_delay")).unwrap_or("2ms"),
+            delay,
             limit: setting("autovacuum_vacuum_cost_limit").or(setting("vacuum_cost_limit")).unwrap_or("200"),
             hit: number("vacuum_cost_page_hit", 1.0),
             dirty: number("vacuum_cost_page_dirty", 20.0),
