@@ -70,7 +70,7 @@ pub(super) const RULES: &[Rule] = &[
         limits: "20 % of the session time in planning statements that take less time to run; where the server does not count it (track_planning), in a \
             statement \
             that takes 1 ms to plan, three times as long as to run, and with which sessions compute three times as long as its executions take; where no plan \
-            was made, 20 ms and ten times as long, of 20 executions of a SELECT (ours)",
+            was made, 20 ms and ten times as long, of 20 executions of a SELECT; with a text of 3,000 characters 5 ms and as long as it runs (ours)",
         judge: planning::planned,
         links: &["https://www.postgresql.org/docs/current/sql-prepare.html"],
     },

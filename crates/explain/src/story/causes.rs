@@ -198,6 +198,7 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
     ("VAC-13", &["PLAN-25", "PLAN-12", "MEM-04", "SES-03", "IO-07"]),
     ("PLAN-50", &["PLAN-01", "MEM-04", "SES-03", "PLAN-06", "IO-07", "PLAN-12"]),
     ("SES-08", &["SES-03", "PLAN-04"]),
+    ("PLAN-39", &["PLAN-04"]),
     ("PLAN-51", &["PLAN-24", "PLAN-01", "PLAN-53", "MEM-04", "SES-03", "PLAN-06", "IO-07", "PLAN-12"]),
     ("PLAN-52", &["PLAN-24", "PLAN-01", "MEM-04", "SES-03", "PLAN-06", "IO-07", "PLAN-12"]),
     ("PLAN-53", &["PLAN-24", "MEM-04", "SES-03", "PLAN-06", "IO-07", "PLAN-12"]),

@@ -107,6 +107,24 @@ pub(crate) fn planned_unseen(scene: &mut Scene, tables: u64, limit: &str) {
     scene.set("wait", wait, json!({"sessions": 4}));
 }
 
+/// A read of so many conditions, each time as many more, with which sessions compute for longer than executions take.
+pub(crate) fn planned_wordy(scene: &mut Scene, conditions: usize, total_ms: f64, verb: &str) {
+    for (id, more) in [("9", 0), ("10", 1), ("11", 2)] {
+        let pairs =
+            (0..conditions + more).map(|n| format!("(shop = ${} AND item = ${})", 2 * n + 1, 2 * n + 2));
+        let text: String =
+            format!("{verb} WHERE {}", pairs.collect::<Vec<_>>().join(" OR ")).chars().take(4_000).collect();
+        super::work::statement(
+            scene,
+            id,
+            &text,
+            json!({"calls": 20, "total_ms": total_ms, "shared_hit": 900, "rows": 100}),
+        );
+        let wait = json!({"node": "n1", "backend": "client backend", "state": "active", "wait_type": "CPU", "wait_event": "CPU", "query_id": id});
+        scene.set("wait", wait, json!({"sessions": 1}));
+    }
+}
+
 /// A table of so few rows, of which this many updates are counted, by so many executions.
 fn updated(scene: &mut Scene, updates: u64, calls: u64) {
     let text = "update stock_total set n = n + $1 where depot = $2";
@@ -324,6 +342,7 @@ pub(crate) const CASES: &[Fires] = &[
     }),
     ("PLAN-04", Co, |scene| planned_long(scene, 12.0, 2_000)),
     ("PLAN-04", Co, |scene| planned_unseen(scene, 11, "14")),
+    ("PLAN-04", Co, |scene| planned_wordy(scene, 900, 200.0, "SELECT n FROM stock")),
     ("TXN-18", Counter, |scene| updated(scene, 90_000, 10)),
     ("EXT-05", Counter, |scene| foreign(scene, "its server is queried for estimates (use_remote_estimate)")),
     ("EXT-01", Counter, |scene| foreign(scene, "3 exclusion constraints")),
@@ -366,6 +385,10 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
         planned_unseen(scene, 11, "14");
         scene.set("server", json!({"node": "n1"}), json!({"xact_rollback": 40}));
     }),
+    // A long text that runs for as long as sessions compute with it, a short one, and a write.
+    ("PLAN-04", |scene| planned_wordy(scene, 900, 900.0, "SELECT n FROM stock")),
+    ("PLAN-04", |scene| planned_wordy(scene, 9, 200.0, "SELECT n FROM stock")),
+    ("PLAN-04", |scene| planned_wordy(scene, 900, 200.0, "DELETE FROM stock")),
     // One of its executions lasts: what sessions do is not planning.
     ("PLAN-04", |scene| {
         planned_unseen(scene, 11, "14");

@@ -1,5 +1,7 @@
 //! PLAN-04: statements that are planned for longer than they run.
 
+mod wordy;
+
 use crate::case::engine::reset_command;
 use crate::case::{Case, Thing};
 use crate::rule::{Answer, Claim};
@@ -65,18 +67,29 @@ fn counted(time: &NodeTime) -> Option<(f64, &StatementTime)> {
 /// The share of the session time that is planning, if it is long, and the statement with most of it.
 pub(in crate::rules) fn share(case: &Case, time: &NodeTime) -> Option<(f64, StatementTime)> {
     let of_uncounted = || {
-        let found = longest(case, time).or_else(|| hidden(case, time))?;
+        let found = uncounted(case, time)?;
         let statement = found.statement(case);
         Some((found.share, statement))
     };
     counted(time).map(|(share, worst)| (share, worst.clone())).or_else(of_uncounted)
 }
 
+/// The statement with most of it where the server does not count it.
+fn uncounted<'a>(case: &'a Case, time: &'a NodeTime) -> Option<Unplanned<'a>> {
+    longest(case, time).or_else(|| hidden(case, time)).or_else(|| wordy::wordy(case, time))
+}
+
+/// Whether executions that fail, or are cancelled, and so are not counted however long they take, can be what so many sessions are seen in.
+fn is_failing(case: &Case, time: &NodeTime, seen: f64) -> bool {
+    let rolled_back = case.one("server", &time.node).and_then(|server| server.rate("xact_rollback"));
+    rolled_back.unwrap_or(0.0) * FAILING_S >= seen
+}
+
 pub(super) fn planned(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
         let Some((share, worst)) = counted(time) else {
-            let found = longest(case, time).or_else(|| hidden(case, time));
+            let found = uncounted(case, time);
             claims.extend(found.map(|found| of_uncounted(case, time, &found)));
             continue;
         };
@@ -146,6 +159,7 @@ fn longest<'a>(case: &'a Case, time: &'a NodeTime) -> Option<Unplanned<'a>> {
             mean_ms,
             calls_per_s,
             share,
+            is_wordy: false,
         })
     });
     plans.max_by(|left, right| left.share.total_cmp(&right.share))
@@ -154,9 +168,6 @@ fn longest<'a>(case: &'a Case, time: &'a NodeTime) -> Option<Unplanned<'a>> {
 /// The same where no plan was made: sessions compute with a SELECT far longer than its executions take, and what they do before an execution is planning.
 fn hidden<'a>(case: &'a Case, time: &'a NodeTime) -> Option<Unplanned<'a>> {
     let looks = case.looks(&time.node, &[case.span]).max(1.0);
-    // What fails, or is cancelled, is not counted however long it took.
-    let failing =
-        case.one("server", &time.node).and_then(|server| server.rate("xact_rollback")).unwrap_or(0.0);
     let statements = case.at("statement", &time.node).filter_map(|one| {
         let id = one.lines.word("query_id");
         let is_planned = || {
@@ -169,8 +180,7 @@ fn hidden<'a>(case: &'a Case, time: &'a NodeTime) -> Option<Unplanned<'a>> {
         let hidden_ms = seen / calls_per_s.max(f64::MIN_POSITIVE) * 1e3 - mean_ms;
         let share = (hidden_ms / 1e3 * calls_per_s / time.active).min(1.0);
         let is_much = hidden_ms >= HIDDEN_MS_MIN.max(mean_ms * HIDDEN_TIMES_MIN) && share >= PLAN_SHARE_MIN;
-        let is_failing = failing * FAILING_S >= seen;
-        if !is_much || calls < CALLS_MIN || is_failing || is_planned() {
+        if !is_much || calls < CALLS_MIN || is_failing(case, time, seen) || is_planned() {
             return None;
         }
         let text = case.query(id).unwrap_or_default();
@@ -184,6 +194,7 @@ fn hidden<'a>(case: &'a Case, time: &'a NodeTime) -> Option<Unplanned<'a>> {
             mean_ms,
             calls_per_s,
             share,
+            is_wordy: false,
         })
     });
     statements.max_by(|left, right| left.share.total_cmp(&right.share))
@@ -198,6 +209,8 @@ struct Unplanned<'a> {
     mean_ms: f64,
     calls_per_s: f64,
     share: f64,
+    /// Whether what takes long is its text.
+    is_wordy: bool,
 }
 
 impl Unplanned<'_> {
@@ -211,9 +224,18 @@ impl Unplanned<'_> {
 }
 
 fn of_uncounted(case: &Case, time: &NodeTime, found: &Unplanned<'_>) -> Claim {
-    let Unplanned { plan, planning_ms, mean_ms, calls_per_s, share, .. } = found;
+    let Unplanned { plan, planning_ms, mean_ms, calls_per_s, share, is_wordy, .. } = found;
     let statement = found.statement(case);
-    let reason = reason(case, time, plan.as_ref(), &statement, *calls_per_s);
+    let of_text = || {
+        let chars = units::short(statement.text.len() as f64);
+        (
+            format!(": its text has {chars} characters or more, which are parsed anew each time"),
+            TEXT_REMEDY,
+            vec![],
+        )
+    };
+    let reason =
+        if *is_wordy { Some(of_text()) } else { reason(case, time, plan.as_ref(), &statement, *calls_per_s) };
     let (why, text, commands) = reason.unwrap_or((String::new(), PREPARE_REMEDY, vec![]));
     let each = units::us(planning_ms * 1e3);
     let proof = match plan {
@@ -229,9 +251,10 @@ fn of_uncounted(case: &Case, time: &NodeTime, found: &Unplanned<'_>) -> Claim {
         severity(*share),
         Level::CoOccurrence,
         format!(
-            "{}: {} of the session time is planning of one statement: it takes {each} to plan and {} to run, {} times a second{why}",
+            "{}: {} of the session time is {} of one statement: it takes {each} to plan and {} to run, {} times a second{why}",
             time.node,
             units::percent(*share),
+            if *is_wordy { "parsing and planning" } else { "planning" },
             units::us(mean_ms * 1e3),
             units::short(*calls_per_s)
         ),
@@ -372,6 +395,9 @@ pub(in crate::rules) fn joined_tables(text: &str) -> usize {
     statement::parse(text).map_or(0, |parsed| if is_union { 0 } else { parsed.tables.len() })
 }
 
+const TEXT_REMEDY: &str = "send values as array parameters instead of as text: for pairs of keys JOIN unnest($1, $2) AS k (a, b) in place of an OR of \
+    conditions or a list of VALUES, or COPY them into a temporary table and join that; where the values come from another statement, join with that; and \
+    prepare the statement, whose text is then always the same";
 const KEY_REMEDY: &str = "compare the partition key with a constant or a parameter, of which the planner knows the value (instead of a function such as \
     current_setting), or name the partition: then one is planned; or prepare the statement once per session, so that a generic plan is kept";
 const TABLES_REMEDY: &str = "prepare the statement once per session (a pooler must support prepared statements), so that the server can use a generic plan; \
