@@ -19,6 +19,22 @@ fn is_silent(findings: &Findings, rule: &str) -> bool {
 }
 
 #[test]
+fn an_index_that_is_built_concurrently_is_named_behind_the_transaction_that_it_waits_for() {
+    let mut scene = Scene::healthy();
+    scene.set("wait", wait("n1", "Lock", "virtualxid"), json!({"sessions": 1}));
+    let keys = json!({"node": "n1", "pid": 20, "root": 100});
+    let fields = json!({"blocked_by": 100, "root_state": "active", "depth": 1, "wait_s": 40.0, "lock_type": "virtualxid", "mode": "ShareLock",
+        "query": "CREATE INDEX CONCURRENTLY page_slug ON page (slug)", "blocker_query": "select count(*) from visit"});
+    scene.set("block", keys, fields);
+    let found = scene.explain();
+    let finding = of(&found, "LCK-01");
+    assert!(finding.claim.contains("this waits: CREATE INDEX CONCURRENTLY page_slug"), "{}", finding.claim);
+    // A timeout would leave an invalid index behind.
+    assert!(!commands(finding).contains("lock_timeout"), "{}", commands(finding));
+    assert!(finding.remedy.text.contains("without a lock_timeout"), "{}", finding.remedy.text);
+}
+
+#[test]
 fn readers_wait_for_what_an_earlier_statement_of_the_transaction_holds() {
     let mut scene = Scene::healthy();
     scene.set("wait", wait("n1", "Lock", "relation"), json!({"sessions": 6}));

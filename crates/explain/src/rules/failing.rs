@@ -91,7 +91,7 @@ const KNOWN: [Known; 21] = [
         what: "statements fail, because a prepared statement of that name is in the session already: a pooler gives one server process to several clients \
             (transaction pooling), whose drivers name their statements alike",
         setting: "",
-        text: "let the pooler follow prepared statements (pgbouncer: max_prepared_statements), or let the driver prepare none (or without names)",
+        text: "let the pooler follow prepared statements (pgbouncer 1.21 or later: max_prepared_statements), or let the driver prepare none (or without names)",
     },
     Known {
         sqlstate: "25P03",
@@ -194,7 +194,7 @@ const KNOWN: [Known; 21] = [
         words: &["prepared statement", "does not exist"],
         what: "statements fail, because what they prepared is not in the session: a pooler gave them another server process, or something discarded it",
         setting: "",
-        text: "let the pooler follow prepared statements (pgbouncer: max_prepared_statements), or let the driver prepare none",
+        text: "let the pooler follow prepared statements (pgbouncer 1.21 or later: max_prepared_statements), or let the driver prepare none",
     },
     Known {
         sqlstate: "25P02",

@@ -320,6 +320,24 @@ fn for_another(case: &Case, node: &str) -> WayOut {
     }
 }
 
+/// About a transaction whose end a command waits for, whatever it does: an index that is built CONCURRENTLY is good only for those that begin later.
+fn of_snapshot(waiting: &str, text: &str, mut commands: Vec<String>) -> WayOut {
+    const SETS_TIMEOUT: &str = "SET lock_timeout";
+    let is_default = commands.iter().any(|command| command.starts_with(SETS_TIMEOUT));
+    commands.retain(|command| !command.starts_with(SETS_TIMEOUT));
+    let text = if is_default { "let it end, or cancel it" } else { text };
+    let what = (!waiting.is_empty()).then(|| {
+        format!("until its transaction ends this waits: {}", super::costly::plain(waiting, STATEMENT_CHARS))
+    });
+    WayOut {
+        what,
+        text: format!(
+            "{text}; start such commands when no long transaction is open, and without a lock_timeout, which would end them and leave an invalid index behind"
+        ),
+        commands,
+    }
+}
+
 /// About any other one, by its state and its last statement.
 fn way_out(
     case: &Case,
@@ -346,6 +364,9 @@ fn way_out(
     }
     let backend_start = session.map_or("", |session| session.lines.word("backend_start"));
     let (text, mut commands) = advice(state, root.name, backend_start, query);
+    if root.lines.word("lock_type") == "virtualxid" {
+        return of_snapshot(root.lines.word("query"), text, commands);
+    }
     let is_at_work =
         !query.is_empty() && !state.starts_with("idle") && root.name != "0" && refreshed(query).is_none();
     let age_s = session.and_then(|session| session.lines.max("xact_age_s")).unwrap_or(0.0);

@@ -44,7 +44,7 @@ pub(crate) fn scan(scene: &mut Scene, filter: &str, types: &str) {
     );
 }
 
-pub(super) fn index(scene: &mut Scene, name: &str, columns: &str, valid: bool) {
+pub(crate) fn index(scene: &mut Scene, name: &str, columns: &str, valid: bool) {
     let keys = json!({"node": "n1", "relation": "public.orders", "index": name});
     scene.set(
         "plan_index",

@@ -58,7 +58,17 @@ pub(in crate::rules) fn pattern_of(case: &Case, planned: &Planned<'_>) -> Option
 fn doubt(planned: &Planned<'_>, scan: &Scan<'_>) -> Option<String> {
     let returned = planned.statement.rows.unwrap_or(0.0);
     let is_many = !wanted::joins(planned) && returned >= scan.rows * KEPT_SHARE_MAX;
+    // The planner expects a fixed share of a condition on an expression, whatever it keeps.
+    let is_of_each = scan.conditions.iter().any(|one| {
+        one.computed
+            .as_deref()
+            .is_some_and(|computed| computed.contains(" % ") || computed.starts_with("mod("))
+    });
     match wanted(planned, scan.relation) {
+        _ if is_of_each => Some(
+            "how many rows fit the condition: a remainder keeps one row of so many, and of a third or a half of them an index gains little"
+                .to_string(),
+        ),
         Wanted::Unknown => Some(HOW_MANY_FIT.to_string()),
         Wanted::Many => Some(format!(
             "how many rows fit the condition: the plan expects {} of {}, and of so many an index gains little",
