@@ -458,18 +458,6 @@ fn an_index_that_is_read_for_its_order_is_no_index_for_a_pattern() {
 }
 
 #[test]
-fn a_remainder_keeps_many_rows_whatever_the_planner_expects() {
-    let of = |filter: &'static str| {
-        after("PLAN-11", |scene| {
-            fire::plan::scan(scene, filter, "customer integer");
-            fire::plan::index(scene, "orders_customer", "customer", true);
-        })
-    };
-    assert_eq!(of("((customer % $1) = $2)").severity, Severity::Low);
-    assert!(of("(abs(customer) = $1)").severity > Severity::Low);
-}
-
-#[test]
 fn settings_that_make_planning_long_are_named() {
     let found = after("PLAN-04", |scene| fire::fit::planned_unseen(scene, 11, "14"));
     for part in ["join_collapse_limit = 14", "geqo = off", "11 tables are read"] {

@@ -35,6 +35,18 @@ fn an_index_that_is_built_concurrently_is_named_behind_the_transaction_that_it_w
 }
 
 #[test]
+fn a_remainder_keeps_many_rows_whatever_the_planner_expects() {
+    let severity_of = |filter: &str| {
+        let mut scene = Scene::healthy();
+        crate::fire::plan::scan(&mut scene, filter, "customer integer");
+        crate::fire::plan::index(&mut scene, "orders_customer", "customer", true);
+        of(&scene.explain(), "PLAN-11").severity
+    };
+    assert_eq!(severity_of("((customer % $1) = $2)"), Severity::Low);
+    assert!(severity_of("(abs(customer) = $1)") > Severity::Low);
+}
+
+#[test]
 fn readers_wait_for_what_an_earlier_statement_of_the_transaction_holds() {
     let mut scene = Scene::healthy();
     scene.set("wait", wait("n1", "Lock", "relation"), json!({"sessions": 6}));
