@@ -13,6 +13,7 @@ mod safety;
 mod tree;
 mod trial;
 mod types;
+mod used;
 
 use super::json::{self, count, flag, list, number, text};
 use super::session::{Failed, Session};
@@ -83,6 +84,8 @@ pub(super) struct Plans {
     inner: HashMap<String, Vec<Inner>>,
     /// Why statements were not planned.
     reasons: BTreeMap<String, String>,
+    /// Tables of others that roles are seen to use.
+    used: used::Used,
     /// What else is done.
     pub(super) planning: Planning,
 }
@@ -101,6 +104,8 @@ struct Known {
     user: String,
     /// Of a statement inside of a function: who wrote it.
     author: Option<Author>,
+    /// Object ids of tables that sessions of the role are seen to use by it.
+    used: Vec<String>,
 }
 
 /// A plan that was made.
@@ -145,6 +150,7 @@ impl Node {
     /// Plans what is due: one statement at a tick, all at the end.
     pub(super) fn query_plans(&mut self, tick: &Tick, is_end: bool, batch: &mut Batch) -> Result<(), Failed> {
         self.plans.take(batch);
+        self.look_at_use(tick, is_end, batch)?;
         let begun = Instant::now();
         let due = self.plans.due(is_end);
         let most = if is_end { due.len() } else { 1 };
@@ -152,7 +158,8 @@ impl Node {
             if begun.elapsed() > END_MAX {
                 break;
             }
-            let known = self.plans.texts.get(&wanted.query_id).cloned().unwrap_or_default();
+            let mut known = self.plans.texts.get(&wanted.query_id).cloned().unwrap_or_default();
+            known.used = self.plans.used.by(&wanted.query_id, &known.user);
             self.record_named(tick, (&wanted.query_id, &known.text), batch)?;
             let Link::Up(up) = &mut self.link else { return Ok(()) };
             let before = self.plans.seen.get(&wanted.query_id).cloned().flatten().map(|seen| seen.hash);
@@ -170,13 +177,16 @@ impl Node {
                 }
                 // A lock may be free at the next tick.
                 Err(NotPlanned::Locked(_)) if !is_end => {}
-                Err(NotPlanned::Why(why) | NotPlanned::Type(why) | NotPlanned::Locked(why)) => {
-                    self.plans.seen.entry(wanted.query_id.clone()).or_insert(None);
-                    self.plans.reasons.insert(wanted.query_id, why);
-                    let lost = "how the server executes these statements";
-                    let missing = self.place().missing("plans", self.plans.why_not(), lost);
-                    self.recorded.missing(batch, tick.clock.now_us(), missing);
+                Err(NotPlanned::Unproved(why)) if !is_end => {
+                    self.plans.seen.insert(wanted.query_id.clone(), None);
+                    self.plans.used.want(wanted.query_id, why);
                 }
+                Err(
+                    NotPlanned::Why(why)
+                    | NotPlanned::Type(why)
+                    | NotPlanned::Locked(why)
+                    | NotPlanned::Unproved(why),
+                ) => self.record_why(tick, wanted.query_id, why, batch),
                 Err(NotPlanned::Gone(failed)) => {
                     // Perhaps because of it: it is not tried again.
                     self.plans.seen.entry(wanted.query_id).or_insert(None);
@@ -185,6 +195,36 @@ impl Node {
             }
         }
         Ok(())
+    }
+
+    /// Looks whether roles use the tables of others that their statements name; those that were waited for in vain have a reason at the end.
+    fn look_at_use(&mut self, tick: &Tick, is_end: bool, batch: &mut Batch) -> Result<(), Failed> {
+        let Link::Up(up) = &mut self.link else { return Ok(()) };
+        match self.plans.used.look(&mut up.session) {
+            Ok(found) => {
+                for id in found {
+                    self.plans.seen.remove(&id);
+                }
+            }
+            Err(NotPlanned::Gone(failed)) => return Err(failed),
+            // A look that is refused is one that has seen nothing.
+            Err(_) => {}
+        }
+        if is_end {
+            for (id, why) in self.plans.used.unproved() {
+                self.record_why(tick, id, why, batch);
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps why a statement was not planned.
+    fn record_why(&mut self, tick: &Tick, query_id: String, why: String, batch: &mut Batch) {
+        self.plans.seen.entry(query_id.clone()).or_insert(None);
+        self.plans.reasons.insert(query_id, why);
+        let lost = "how the server executes these statements";
+        let missing = self.place().missing("plans", self.plans.why_not(), lost);
+        self.recorded.missing(batch, tick.clock.now_us(), missing);
     }
 
     fn record(
@@ -384,7 +424,8 @@ fn opened(
     tables: &[String],
 ) -> Result<Open, NotPlanned> {
     let why = |why: String| NotPlanned::Why(why);
-    let names = session.query(&safety::of_names(), &[&statement::names(&plain), &tables, &known.user])?;
+    let names = session
+        .query(&safety::of_names(), &[&statement::names(&plain), &tables, &known.user, &known.used])?;
     if !plain.is_ascii() && json::text(&names, "encoding") != "UTF8" {
         return Err(why("a name has letters that this encoding may fold in its own way".to_string()));
     }
@@ -399,7 +440,7 @@ fn opened(
         ));
     }
     let is_for_role = path.is_some();
-    let places = safety::schemas(&names, tables, path.as_deref()).map_err(why)?;
+    let places = safety::schemas(&names, tables, path.as_deref())?;
     let path =
         [&["pg_catalog".to_string()], places.path.as_slice(), &["pg_temp".to_string()]].concat().join(", ");
     let plain = statement::with_schemas(&plain, &places.written).map_err(|error| why(error.to_string()))?;
@@ -545,6 +586,6 @@ impl Known {
     }
 
     fn inside(self, inner: &Inner) -> Known {
-        Known { text: inner.text.clone(), user: self.user, author: Some(inner.author.clone()) }
+        Known { text: inner.text.clone(), user: self.user, author: Some(inner.author.clone()), ..self }
     }
 }

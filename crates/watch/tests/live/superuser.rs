@@ -229,6 +229,80 @@ fn names_are_found_in_schemas_of_the_databases_owner_and_not_of_others() {
     });
 }
 
+/// Tables that belong to a role of migrations, in a schema where it may make more, and whose index calls its function: an application that is seen to use one
+/// has run that function, and is planned with it. One that has a temporary table of that name, and calls a function of that role which uses the other, is not.
+#[test]
+fn a_table_of_another_role_is_planned_when_its_user_is_seen_to_use_it() {
+    on_each(&[PRELOAD], |server| {
+        let mut setup = client(server, "setup");
+        setup
+            .batch_execute(
+                "create extension pg_stat_statements; create role flyway login; create role app login; grant create on schema public to flyway",
+            )
+            .unwrap();
+        let version: i32 =
+            setup.query_one("select current_setting('server_version_num')::int", &[]).unwrap().get(0);
+        let mut flyway = client_of(server, "flyway", "flyway");
+        flyway
+            .batch_execute(
+                "create sequence ran; grant usage, update on ran to public; \
+                 create function ran() returns int language plpgsql immutable as 'begin perform nextval(''public.ran''); return 1; end'; \
+                 create table orders (id int, note text); insert into orders select g, g from generate_series(1, 20000) g; grant all on orders to app; \
+                 create table batch (id int); insert into batch select g from generate_series(1, 20000) g; create index on batch (id) where public.ran() > 0; grant all on batch to app; \
+                 create function uses() returns bigint language sql security definer as 'select count(*) from public.batch'; analyze",
+            )
+            .unwrap();
+        setup.batch_execute("select setval('ran', 1, false)").unwrap();
+        let planned_during = |text: &'static str, before: &'static str| {
+            let mut session = client_of(server, "app", "app");
+            session.batch_execute(before).unwrap();
+            let at_work = std::thread::spawn(move || {
+                for _ in 0..18 {
+                    session.batch_execute(text).expect("it runs");
+                }
+                session.batch_execute("commit").expect("it ends");
+            });
+            let mut watch = watch_as(server, "postgres");
+            for _ in 0..22 {
+                std::thread::sleep(std::time::Duration::from_millis(100));
+                watch.skip(std::time::Duration::from_millis(900));
+                watch.tick();
+            }
+            at_work.join().expect("the application ends");
+            end(&mut watch);
+            client(server, "reset").batch_execute("select pg_stat_statements_reset()").expect("it runs");
+            let tables: Vec<String> = nodes(&watch).iter().map(|node| node.relation.clone()).collect();
+            (tables, watch.why_missing("plans"))
+        };
+        let (tables, why) =
+            planned_during("select count(*) from orders, pg_sleep(0.1) where note = '7'", "begin");
+        // Before PostgreSQL 14 no session shows which statement it is at work with.
+        assert_eq!(
+            tables.iter().any(|table| table == "public.orders"),
+            version >= 140_000,
+            "{tables:?} {why}"
+        );
+        assert!(version >= 140_000 || why.contains("was seen to hold its lock"), "{why}");
+        for (before, text) in [
+            (
+                "begin; create temporary table batch as select generate_series(1, 20000) id; select public.uses()",
+                "select count(*) from batch, pg_sleep(0.1) where id > 7",
+            ),
+            (
+                "create temporary table batch as select generate_series(1, 20000) id; begin; select public.uses()",
+                "select count(*), 1 from batch, pg_sleep(0.1) where id > 7",
+            ),
+        ] {
+            let (tables, why) = planned_during(text, before);
+            assert!(tables.iter().all(String::is_empty), "{before}: {tables:?} {why}");
+            assert!(why.contains("was seen to hold its lock"), "{before}: {why}");
+        }
+        // Her function itself is planned by each session that runs it, as its owner.
+        let called = setup.query_one("select last_value from ran", &[]).unwrap().get::<_, i64>(0);
+        assert!(called <= 6, "{called} calls");
+    });
+}
+
 /// Names that another role has made to be found in the place of those of a statement, and functions of hers that only have the name of a table.
 #[test]
 fn a_role_is_planned_with_nothing_that_another_one_put_in_the_way() {

@@ -96,8 +96,10 @@ impl Plans {
             let word =
                 |name: &str| event.more.get(name).and_then(Value::as_str).unwrap_or_default().to_string();
             if self.texts.len() < TEXTS_MAX {
-                self.texts
-                    .insert(word("query_id"), Known { text: word("text"), user: word("user"), author: None });
+                self.texts.insert(
+                    word("query_id"),
+                    Known { text: word("text"), user: word("user"), ..Known::default() },
+                );
                 if event.more.contains_key("database") {
                     self.sampled.insert(word("query_id"), word("database"));
                 }

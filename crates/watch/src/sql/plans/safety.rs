@@ -9,6 +9,7 @@
 //!
 //! The tables are those that the server has locked for PREPARE, which analyses a statement and does not plan it; they are not those of the parser.
 
+use super::types::NotPlanned;
 use crate::sql::json::{flag, list, text};
 use crate::sql::powers::{IS_POWERFUL, OTHERS, TRUSTED, is_engine};
 use serde_json::Value;
@@ -66,8 +67,8 @@ fn calls_forbidden(tree: &str) -> String {
     calls(tree, "in (select oid from forbidden)")
 }
 
-/// About the names in a text: $1 all words, $2 names of tables without a schema, $3 the role that ran it.
-/// A type is named by its own name or, as the type of rows, by that of its table.
+/// About the names in a text: $1 all words, $2 names of tables without a schema, $3 the role that ran it, $4 tables that its sessions are
+/// seen to use by it. A type is named by its own name or, as the type of rows, by that of its table.
 pub(super) fn of_names() -> String {
     format!(
         "with recursive {}, {OTHERS}, {}, {} select json_build_object('database', current_database(), 'encoding', pg_catalog.getdatabaseencoding(),
@@ -103,7 +104,7 @@ pub(super) fn of_names() -> String {
                or exists (select from pg_catalog.aclexplode(coalesce(n.nspacl, pg_catalog.acldefault('n', n.nspowner))) a
                  where a.privilege_type = 'CREATE' and a.grantee not in (select oid from trusted))
                or exists (select from pg_catalog.pg_class o where o.relnamespace = n.oid and o.relowner not in (select oid from trusted)), {},
-               c.relowner in (select oid from of_role) and n.nspowner in (select oid from of_role),
+               c.relowner in (select oid from of_role) and n.nspowner in (select oid from of_role) or c.oid::text = any($4::text[]),
                (select at from looked where looked.oid = n.oid))) from pg_catalog.pg_class c
              join pg_catalog.pg_namespace n on n.oid = c.relnamespace where c.relname = any($2::text[]::name[]) and c.relkind in ('r', 'p', 'v', 'm', 'f')
                and n.nspname <> 'information_schema' and n.nspname !~ '^pg_'),
@@ -284,13 +285,19 @@ pub(super) struct Places {
 }
 
 /// The schemas in which the tables without a schema, `wanted`, are found, behind those where a role looks names up first. For a role none is added in which
-/// others may make objects: a table there is named with its schema, if it and the schema belong to a role whose objects this one uses in any case.
+/// others may make objects: a table there is named with its schema, if it and the schema belong to a role whose objects this one uses in any case, or if this
+/// one is seen to use it.
 ///
 /// # Errors
 /// Why they are not known.
-pub(super) fn schemas(answer: &Value, wanted: &[String], first: Option<&[String]>) -> Result<Places, String> {
+pub(super) fn schemas(
+    answer: &Value,
+    wanted: &[String],
+    first: Option<&[String]>,
+) -> Result<Places, NotPlanned> {
+    let why = |why: String| Err(NotPlanned::Why(why));
     if flag(answer, "plans") != Some(true) {
-        return Err("the server has no plan_cache_mode (before PostgreSQL 12)".to_string());
+        return why("the server has no plan_cache_mode (before PostgreSQL 12)".to_string());
     }
     let mut places = Places { path: first.unwrap_or_default().to_vec(), ..Places::default() };
     for name in wanted {
@@ -321,17 +328,17 @@ pub(super) fn schemas(answer: &Value, wanted: &[String], first: Option<&[String]
                 places.written.insert(name.clone(), only.clone());
             }
             ([], []) if of_name.is_empty() => {
-                return Err(format!("table {name} is not in this database, or temporary"));
+                return why(format!("table {name} is not in this database, or temporary"));
             }
             ([], []) => {
-                return Err(format!(
-                    "table {name} belongs to another role than the one that ran the statement, the database's owner and superusers, and is in no schema of \
-                     that role's search_path in which only these have objects and may make some: ALTER ROLE ... SET search_path, or REVOKE CREATE ON SCHEMA \
-                     ... FROM PUBLIC"
-                ));
+                return Err(NotPlanned::Unproved(format!(
+                    "table {name} belongs to another role than the one that ran the statement, the database's owner and superusers, no session of that role \
+                     was seen to hold its lock by this statement, and it is in no schema of that role's search_path in which only these have objects and may \
+                     make some: ALTER ROLE ... SET search_path, or REVOKE CREATE ON SCHEMA ... FROM PUBLIC"
+                )));
             }
             ([], several) | (several, _) => {
-                return Err(format!(
+                return why(format!(
                     "table {name} is in {} schemas, and the statement does not name one",
                     several.len()
                 ));

@@ -52,7 +52,12 @@ pub(super) fn all(
     });
     match tried {
         Ok(lines) => Ok(lines),
-        Err(NotPlanned::Why(why) | NotPlanned::Type(why) | NotPlanned::Locked(why)) => Ok(proposed
+        Err(
+            NotPlanned::Why(why)
+            | NotPlanned::Type(why)
+            | NotPlanned::Locked(why)
+            | NotPlanned::Unproved(why),
+        ) => Ok(proposed
             .iter()
             .map(|index| WhatIf { why_not: why.clone(), ..line_of(looked, index) })
             .collect()),

@@ -22,6 +22,8 @@ pub(super) enum NotPlanned {
     Type(String),
     /// One of its tables, or the catalog of schemas, is locked by another session.
     Locked(String),
+    /// A table of others is named, and no session of the role that ran the statement was seen to use it yet.
+    Unproved(String),
     /// The connection is gone.
     Gone(Failed),
 }
