@@ -16,13 +16,13 @@ use std::collections::{BTreeMap, BTreeSet};
 const STATEMENTS_MAX: usize = 10;
 
 /// Sessions at work with the statements $1: statement, role, process, when it began, the tables that it has locked.
-const HOLDERS: &str = "with at_work as materialized (select a.pid, a.usename::text as \"user\", a.query_start, pg_catalog.to_jsonb(a)->>'query_id' query_id
+const HOLDERS: &str = "with at_work as materialized (select a.pid, a.usename::text as \"user\", a.query_start, pg_catalog.to_jsonb(a)->>'query_id' as query_id
        from pg_catalog.pg_stat_activity a where a.datname = current_database() and a.state = 'active' and a.backend_type = 'client backend'),
-     held as (select w.pid, json_agg(l.relation::int8) tables, pg_catalog.bool_and(c.oid is not null) is_permanent from at_work w
+     held as (select w.pid, json_agg(l.relation::int8) as locked, pg_catalog.bool_and(c.oid is not null) as is_permanent from at_work w
        join pg_catalog.pg_locks l on l.pid = w.pid and l.locktype = 'relation' and l.granted
        left join pg_catalog.pg_class c on c.oid = l.relation and c.relpersistence <> 't'
        where w.query_id = any($1::text[]) group by w.pid)
-     select coalesce(json_agg(json_build_array(w.query_id, w.\"user\", w.pid, w.query_start, h.tables)), '[]'::json)::text
+     select coalesce(json_agg(json_build_array(w.query_id, w.\"user\", w.pid, w.query_start, h.locked)), '[]'::json)::text
        from at_work w join held h on h.pid = w.pid where h.is_permanent";
 
 /// The same, of whose statements it is still true: process and begin.
