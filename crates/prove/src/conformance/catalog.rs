@@ -9,6 +9,7 @@ use engines::profile::{Copies, Ddl, Discovery, Layout, NodeLinks};
 use super::{Outcome, Stage};
 use crate::client::ClientError;
 use crate::live::tables::{SCHEMA, replications};
+use record::number::counted;
 
 /// How long DDL may take to reach another node.
 const DDL_TIMEOUT: Duration = Duration::from_secs(20);
@@ -31,7 +32,10 @@ pub(super) fn discovery(stage: &mut Stage<'_>, is_listed: bool) {
             ),
             Ok(found) => {
                 let agrees = found.engine == engine && found.nodes.len() == count;
-                Outcome::of(agrees, format!("{}, {} nodes", found.engine, found.nodes.len()))
+                Outcome::of(
+                    agrees,
+                    format!("{}, {}", found.engine, counted(found.nodes.len() as u64, "node")),
+                )
             }
         };
         let from = if is_listed { "of the cluster file" } else { "found from the first one" };
@@ -143,7 +147,7 @@ fn tables(stage: &Stage<'_>, ddl: Ddl) -> Result<Outcome, ClientError> {
             return Ok(Outcome::Differs(format!("node {} {what} a table of the entry node", node + 1)));
         }
     }
-    Ok(Outcome::Agrees(format!("{} nodes", stage.site.nodes.len())))
+    Ok(Outcome::Agrees(counted(stage.site.nodes.len() as u64, "node")))
 }
 
 fn own_subscriptions(stage: &Stage<'_>, prefix: &str) -> Result<Outcome, ClientError> {

@@ -11,6 +11,7 @@ use super::own;
 use super::{Line, NEEDS_LOSS, Outcome, Stage, WORDS};
 use crate::client::{ClientError, text};
 use crate::live::tables::{SCHEMA, replications};
+use record::number::counted;
 
 /// The table of the routing checks that is looked into.
 const TABLE: &str = "routing_text";
@@ -188,7 +189,10 @@ fn blind(stage: &Stage<'_>, sql: &str) -> Result<Outcome, ClientError> {
         }
         without += u64::from(is_blind);
     }
-    Ok(Outcome::Agrees(format!("{} nodes, {without} without the tables", stage.site.nodes.len())))
+    Ok(Outcome::Agrees(format!(
+        "{}, {without} without the tables",
+        counted(stage.site.nodes.len() as u64, "node")
+    )))
 }
 
 /// Every part is somewhere, and there are at least those of the tables of the checks.
