@@ -30,6 +30,7 @@ mod isolation;
 mod limit;
 pub(crate) mod lock;
 mod locked;
+mod login;
 mod member;
 mod memory;
 mod network;
@@ -42,6 +43,7 @@ mod paging;
 mod paste;
 mod peculiar;
 mod pieces;
+mod piped;
 pub(crate) mod plan;
 mod policy;
 mod poll;
@@ -68,6 +70,8 @@ pub(crate) mod synchronous;
 mod table;
 mod temporary;
 mod transaction;
+mod unhashed;
+mod unlike;
 mod upsert;
 pub(crate) mod vacuum;
 mod versions;
@@ -80,7 +84,7 @@ use crate::rule::Rule;
 pub(crate) use paste::literal;
 
 /// Those in front of the rules about plans.
-const BEFORE: [&[Rule]; 35] = [
+const BEFORE: [&[Rule]; 37] = [
     generator::RULES,
     shift::RULES,
     spread::RULES,
@@ -109,6 +113,8 @@ const BEFORE: [&[Rule]; 35] = [
     bursts::RULES,
     columns::RULES,
     raised::RULES,
+    piped::RULES,
+    login::RULES,
     churn::RULES,
     emptied::RULES,
     lock::RULES,
@@ -119,7 +125,7 @@ const BEFORE: [&[Rule]; 35] = [
 ];
 
 /// Those behind them.
-const AFTER: [&[Rule]; 33] = [
+const AFTER: [&[Rule]; 35] = [
     siblings::RULES,
     remainder::RULES,
     checked::RULES,
@@ -150,6 +156,8 @@ const AFTER: [&[Rule]; 33] = [
     applied::RULES,
     decoders::RULES,
     removed::RULES,
+    unlike::RULES,
+    unhashed::RULES,
     capacity::RULES,
     distribution::RULES,
     observer::RULES,

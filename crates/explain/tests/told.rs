@@ -580,7 +580,7 @@ fn peaks_of_seconds_at_checkpoints_are_not_hidden_by_peaks_of_milliseconds() {
 #[test]
 fn claims_name_the_reason_and_not_only_what_takes_the_time() {
     let all = crate::fire::surplus::TOLD.iter().chain(crate::fire::fit::TOLD).chain(crate::fire::each::TOLD);
-    for (rule, change, words) in all.chain(crate::fire::alike::TOLD) {
+    for (rule, change, words) in all.chain(crate::fire::alike::TOLD).chain(crate::fire::hidden::TOLD) {
         let claim = crate::fire::surplus::claim_of(rule, *change);
         assert!(claim.contains(words), "{rule}: {claim}");
     }

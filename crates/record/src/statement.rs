@@ -10,6 +10,7 @@ mod conjunct;
 mod index;
 mod inner;
 mod interval;
+mod joins;
 mod keys;
 mod mask;
 mod shape;
@@ -22,6 +23,7 @@ pub use conjunct::{Conjunct, Form};
 pub use index::{Call, Index, index};
 pub use inner::{commands, inner};
 pub use interval::Interval;
+pub use joins::OrJoin;
 pub use keys::document_keys;
 pub use mask::{mask, parameterized};
 pub use shape::Shape;
@@ -165,6 +167,11 @@ pub fn parse(text: &str) -> Result<Statement, Unread> {
 /// See [`Unread`].
 pub fn shape(text: &str) -> Result<Shape, Unread> {
     Ok(shape::of(&one(text)?))
+}
+
+/// The joins of a text by conditions with OR, beside which no columns of the two tables are equal; none if it cannot be read.
+pub fn or_joins(text: &str) -> Vec<OrJoin> {
+    one(text).map(|parsed| joins::all(&parsed)).unwrap_or_default()
 }
 
 /// Reads an expression: the filter of a plan.

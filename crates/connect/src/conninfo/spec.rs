@@ -343,6 +343,13 @@ impl ConnSpec {
         self
     }
 
+    /// The same without this setting of the session.
+    #[must_use]
+    pub fn without_session_setting(mut self, name: &str) -> ConnSpec {
+        self.session_settings.retain(|(other, _)| other != name);
+        self
+    }
+
     /// The same for queries on catalogs: compiling one takes longer than the query, and where a planner setting of the database makes every plan seem
     /// costly (`enable_nestloop = off`), all of them would be compiled.
     #[must_use]

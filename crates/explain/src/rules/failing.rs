@@ -1,5 +1,6 @@
 //! TXN-13: statements and sessions that end with one error again and again, by the server's log.
 
+mod leaked;
 mod locks;
 
 use super::costly::plain;
@@ -411,6 +412,7 @@ fn of_kind(
         Some(known) => in_words(case, server.place, known, own, (per_s, &message)),
         None => format!("{}: {} statements a second fail: {message}", server.place, units::short(per_s)),
     };
+    let text = text + &leaked::by(case, server.place, known);
     let claim = Claim::new(severity, Level::DiscriminatingCounter, text);
     of_locks
         .into_iter()
@@ -463,6 +465,7 @@ fn failing(case: &Case) -> Answer {
             let per_s = count / seconds.max(1.0);
             let state = Case::word_of(first, "sqlstate");
             let known = KNOWN.iter().find(|known| known.fits(state, &first.message));
+            let known = known.map(|known| leaked::or_by_a_client(case, &server, known));
             let ends_session = known.is_some_and(|known| ENDS_SESSION.contains(&known.sqlstate));
             let is_often = count >= ERRORS_MIN && per_s >= ERRORS_PER_S_MIN;
             // A server that stops ends all its sessions.

@@ -15,7 +15,7 @@ use crate::waits::Who;
 use record::event::{self, Event};
 use record::finding::{Level, Severity, Window};
 
-pub(super) use asleep::{is_silent, of_node as asleep};
+pub(super) use asleep::{KINDS, is_silent, of_node as asleep};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {

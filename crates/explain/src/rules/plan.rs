@@ -16,6 +16,7 @@ mod order;
 mod otherwise;
 mod pattern;
 mod refuted;
+mod rows;
 mod scope;
 mod settings;
 mod skew;

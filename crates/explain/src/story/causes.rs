@@ -199,6 +199,18 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
     ("PLAN-50", &["PLAN-01", "MEM-04", "SES-03", "PLAN-06", "IO-07", "PLAN-12"]),
     ("SES-08", &["SES-03", "PLAN-04"]),
     ("PLAN-39", &["PLAN-04"]),
+    ("LOG-01", &["LOG-04"]),
+    ("SES-15", &["SES-01", "PLAN-06", "SES-03", "CPU-05"]),
+    ("LOG-03", &["LOG-04"]),
+    ("LOG-04", &["SES-03", "CPU-05", "TXN-13", "TXN-05"]),
+    (
+        "PLAN-92",
+        &[
+            "SES-10", "PLAN-45", "PLAN-24", "PLAN-12", "PLAN-82", "PLAN-22", "PLAN-16", "MEM-04", "SES-03",
+            "PLAN-06",
+        ],
+    ),
+    ("PLAN-91", &["OBS-01", "SES-03", "CPU-05", "PLAN-45"]),
     ("PLAN-51", &["PLAN-24", "PLAN-01", "PLAN-53", "MEM-04", "SES-03", "PLAN-06", "IO-07", "PLAN-12"]),
     ("PLAN-52", &["PLAN-24", "PLAN-01", "MEM-04", "SES-03", "PLAN-06", "IO-07", "PLAN-12"]),
     ("PLAN-53", &["PLAN-24", "MEM-04", "SES-03", "PLAN-06", "IO-07", "PLAN-12"]),

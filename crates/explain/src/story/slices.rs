@@ -36,7 +36,7 @@ const COMPUTES: &[&str] = &[
     "SES-08", "SES-10", "SES-11", "TXN-06", "TXN-07", "TXN-08", "TXN-12", "TXN-13", "TXN-14", "TXN-15",
     "TXN-16", "TXN-17", "TXN-18", "TXN-19", "VAC-11", "VAC-13", "VAC-14", "VAC-15", "VAC-16", "VAC-17",
     "WAL-11", "PLAN-81", "PLAN-82", "PLAN-83", "PLAN-84", "PLAN-85", "PLAN-86", "PLAN-87", "PLAN-88",
-    "PLAN-89", "PLAN-90", "SES-12",
+    "PLAN-89", "PLAN-90", "PLAN-91", "PLAN-92", "SES-12", "SES-15",
 ];
 
 /// Every part but the sleeping by design, which loses nothing.
@@ -108,7 +108,8 @@ pub(super) const SLICES: &[Slice] = &[
         part: "lightweight locks",
         is_wait: true,
         rules: &[&[
-            "LWL-01", "LWL-02", "LWL-03", "LWL-04", "LWL-05", "LWL-06", "LWL-07", "DIST-06", "MEM-04",
+            "PLAN-91", "LWL-01", "LWL-02", "LWL-03", "LWL-04", "LWL-05", "LWL-06", "LWL-07", "DIST-06",
+            "MEM-04",
         ]],
         words: "sessions queue inside of the server for a lightweight lock that no rule knows; its name is in the manual's table of wait events",
         commands: &[NOW],
@@ -225,7 +226,8 @@ pub(super) const SLICES: &[Slice] = &[
         part: UNACCOUNTED,
         is_wait: true,
         rules: &[&[
-            "LOG-01", "LOG-03", "SES-01", "CPU-06", "FS-01", "FS-02", "SEC-02", "MEM-02", "MEM-05", "IO-09",
+            "LOG-01", "LOG-03", "LOG-04", "SES-01", "CPU-06", "FS-01", "FS-02", "SEC-02", "MEM-02", "MEM-05",
+            "IO-09",
         ]],
         words: "the server counts this time, and neither the scheduler nor a wait event explains it: sleeps in the kernel that PostgreSQL does not report \
             (page faults, reads of memory that was swapped out, writing to the log or a pipe), or waits too short and too many for samples",

@@ -386,7 +386,7 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
         scene.set("server", json!({"node": "n1"}), json!({"xact_rollback": 40}));
     }),
     // A long text that runs for as long as sessions compute with it, a short one, and a write.
-    ("PLAN-04", |scene| planned_wordy(scene, 900, 900.0, "SELECT n FROM stock")),
+    ("PLAN-04", |scene| planned_wordy(scene, 900, 9_500.0, "SELECT n FROM stock")),
     ("PLAN-04", |scene| planned_wordy(scene, 9, 200.0, "SELECT n FROM stock")),
     ("PLAN-04", |scene| planned_wordy(scene, 900, 200.0, "DELETE FROM stock")),
     // One of its executions lasts: what sessions do is not planning.

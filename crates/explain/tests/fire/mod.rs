@@ -12,6 +12,7 @@ pub(crate) mod fit;
 pub(crate) mod form;
 mod general;
 mod harmless;
+pub(crate) mod hidden;
 mod inside;
 pub(crate) mod live;
 mod narrow;
@@ -36,6 +37,7 @@ pub(crate) use each::HARMLESS as HARMLESS_EACH;
 pub(crate) use fit::HARMLESS as HARMLESS_FIT;
 pub(crate) use form::HARMLESS as HARMLESS_FORMS;
 pub(crate) use harmless::HARMLESS;
+pub(crate) use hidden::HARMLESS as HARMLESS_HIDDEN;
 pub(crate) use narrow::HARMLESS as HARMLESS_NARROW;
 pub(crate) use plan::HARMLESS as HARMLESS_PLANS;
 pub(crate) use rows::HARMLESS as HARMLESS_ROWS;
@@ -85,4 +87,5 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Fires> {
         .chain(outside::CASES)
         .chain(unserved::CASES)
         .chain(first::CASES)
+        .chain(hidden::CASES)
 }

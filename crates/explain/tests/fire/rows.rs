@@ -152,9 +152,31 @@ pub(crate) fn lengths(scene: &mut Scene, lines: u64, left: u64) {
     );
 }
 
+/// Two of many statements that differ each time, and how often pg_stat_statements threw entries away in each second. The others take the rest of the time.
+pub(super) fn unlike(scene: &mut Scene, total_ms: f64, evictions: u64) {
+    for (id, column) in [("1", "colour"), ("2", "weight")] {
+        let text = format!("select {column}, n from product_{id} where shop = $1");
+        let figures = json!({"calls": 4, "total_ms": total_ms, "rows": 4, "shared_hit": 40});
+        super::work::statement(scene, id, &text, figures);
+    }
+    scene.fact(n1(), "setting", "pg_stat_statements.max", "1000");
+    scene.set(
+        "statement_rest",
+        n1(),
+        json!({"entries": 900, "calls": 900, "total_ms": 300.0, "evictions": evictions}),
+    );
+}
+
 /// Rules, levels and changes.
 pub(super) const CASES: &[Fires] = &[
     ("WAL-14", Counter, |scene| committed(scene, INSERT, 1, 9_000, 9_100)),
+    ("PLAN-91", Counter, |scene| unlike(scene, 40.0, 3)),
+    // With another tool that keeps the statements apart, they wait for its lock.
+    ("PLAN-91", Counter, |scene| {
+        unlike(scene, 40_000.0, 3);
+        let wait = json!({"node": "n1", "backend": "client backend", "state": "active", "wait_type": "LWLock", "wait_event": "pg_stat_statements"});
+        scene.set("wait", wait, json!({"sessions": 3}));
+    }),
     ("PLAN-83", Co, |scene| skipped(scene, "(at > $1)", 9_000, 3_000.0)),
     ("VAC-15", Counter, |scene| refreshed(scene, 3)),
     ("PLAN-86", Co, |scene| {
@@ -172,6 +194,9 @@ pub(super) const CASES: &[Fires] = &[
 
 /// What only looks like these conditions.
 pub(crate) const HARMLESS: &[(&str, Change)] = &[
+    // Statements that are known, though others are thrown away; and one whose others are only many.
+    ("PLAN-91", |scene| unlike(scene, 40_000.0, 3)),
+    ("PLAN-91", |scene| unlike(scene, 40.0, 0)),
     // A transaction of many rows, one with more statements, and sessions that commit together.
     ("WAL-14", |scene| committed(scene, INSERT, 1, 9_000, 900)),
     ("WAL-14", |scene| committed(scene, "select value from measurement where device = $1", 1, 9_000, 9_100)),

@@ -403,7 +403,7 @@ fn healthy_node(scene: &mut Scene, node: &str, host: &str) {
         .set("node", of.clone(), json!({"transactions": 1000, "errors": 0, "response_us_p99": 5000}))
         .set("statement", json!({"node": node, "database": "db", "query_id": "1"}), json!({"calls": 10_000, "total_ms": 900.0, "plan_ms": 0.0, "jit_ms": 0.0, "rows": 10_000, 
             "shared_hit": 40_000, "shared_read": 3000, "temp_written": 0}))
-        .set("schedule", json!({"host": host, "node": node, "who": "backends"}), json!({
+        .set("schedule", json!({"host": host, "node": node, "who": "backends"}), json!({"authenticating": 0, 
             "tasks": 20, "looked": 20, "run_us": 3_000_000, "wait_us": 400_000, "turns": 3000}))
         .set("table", json!({"node": node, "database": "db", "relation": "public.usertable"}), json!({
             "bytes": 1_000_000_000u64, "index_bytes": 100_000_000, "live_rows": 1_000_000, "dead_rows": 500, "rows_inserted": 90_000,
@@ -419,7 +419,7 @@ fn healthy_node(scene: &mut Scene, node: &str, host: &str) {
         .set("what_if", json!({"node": node, "query_id": "1", "hash": "a1", "change": "SET work_mem = '256MB';"}), json!({
             "kind": "setting", "cost_before": 8.5, "cost_after": 8.5, "used": false}))
         .set("clock", of.clone(), json!({"offset_us": 50, "error_us": 100}))
-        .set("backend", json!({"host": host, "node": node, "pid": 100, "backend": "client backend"}), json!({"cpu_us": 200_000, "state": "S"}))
+        .set("backend", json!({"host": host, "node": node, "pid": 100, "backend": "client backend"}), json!({"cpu_us": 200_000, "state": "S", "blocked_write": 0}))
         .fact(of.clone(), "setting", "wal_level", "replica")
         .fact(of.clone(), "setting", "data_directory", "/data/pg")
         .fact(of.clone(), "setting", "huge_pages", "try")

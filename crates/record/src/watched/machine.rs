@@ -163,10 +163,12 @@ line! {
         run_queue_us: Option<u64>,
         /// `R`, `S`, `D`, ...
         state: String,
-        /// Where in the kernel it sleeps.
+        /// Where in the kernel it sleeps: in uninterruptible sleep, and in a write that is not taken.
         wchan: String,
         /// 1 if it was in uninterruptible sleep at this look, else 0.
         asleep: Option<u64>,
+        /// 1 if it slept in a write that is not taken: to a pipe, a terminal, or the socket of the system's log; else 0.
+        blocked_write: Option<u64>,
     }
 }
 
@@ -213,6 +215,8 @@ line! {
         /// Time on a CPU of all processes of the server that ended in the interval, without what `run_us` has of them. Background processes that ended are part
         /// of it. Of `backends` only.
         ended_us: Option<u64>,
+        /// Processes of the server in the middle of a login at this look, by their titles: no view has them. Of `backends` only.
+        authenticating: Option<u64>,
     }
 }
 

@@ -145,7 +145,7 @@ line! {
 }
 
 line! {
-    /// The statements of an interval that have no line of their own, because others cost more.
+    /// The statements of an interval that have no line of their own, because others cost more, or because their entries were thrown away.
     StatementRest, "statement_rest" {
         /// The node.
         node: String,
@@ -155,6 +155,8 @@ line! {
         calls: u64,
         /// Their time executing.
         total_ms: Option<f64>,
+        /// How often the extension threw entries away, because there were more than `pg_stat_statements.max` (PostgreSQL 14).
+        evictions: Option<u64>,
     }
 }
 

@@ -82,9 +82,13 @@ impl Backends {
         };
         let schedule = files.text(&format!("/proc/{pid}/schedstat")).ok().and_then(process::schedule);
         self.has_no_schedule = schedule.is_none();
-        // The kernel stack is read only in uninterruptible sleep: it costs as much as the rest.
-        let wchan = (stat.state == "D")
-            .then(|| files.text(&format!("/proc/{pid}/wchan")).ok().and_then(process::wchan));
+        // The kernel's stack is not read of those that run: it costs as much as the rest. Ordinary waits have the names that PostgreSQL gives them.
+        let is_asleep = stat.state == "D";
+        let wchan = (is_asleep || stat.state == "S")
+            .then(|| files.text(&format!("/proc/{pid}/wchan")).ok().and_then(process::wchan))
+            .flatten()
+            .unwrap_or_default();
+        let is_blocked = process::is_blocked_write(&wchan);
         let now = Basis { t_us: now_us, stat, io, schedule };
         let before = self.before.insert(pid, now.clone());
         let Some(before) = before.filter(|before| before.stat.started_ticks == now.stat.started_ticks) else {
@@ -116,9 +120,10 @@ impl Backends {
                 read_bytes: moved(|io| io.read_bytes),
                 write_bytes: moved(|io| io.write_bytes),
                 run_queue_us: waited_us,
-                asleep: Some(u64::from(now.stat.state == "D")),
+                asleep: Some(u64::from(is_asleep)),
+                blocked_write: Some(u64::from(is_blocked)),
                 state: now.stat.state,
-                wchan: wchan.flatten().unwrap_or_default(),
+                wchan: if is_asleep || is_blocked { wchan } else { String::new() },
             },
         );
     }
@@ -179,6 +184,13 @@ mod tests {
         assert_eq!((*interval_us, line.cpu_us, line.system_us), (2_000_000, Some(500_000), Some(30_000)));
         assert_eq!((line.read_bytes, line.run_queue_us), (Some(8192), Some(0)));
         assert_eq!((line.state.as_str(), line.wchan.as_str()), ("D", "folio_wait_bit_common"));
+        // Asleep as PostgreSQL knows it, and in a write that nothing takes.
+        for (wchan, recorded, count) in [("ep_poll", "", 0), ("pipe_write", "pipe_write", 1)] {
+            put(&mut files, 7, "S", 13, 100, 501_000_000, 12_288);
+            files.put("/proc/7/wchan", wchan.to_string());
+            let (_, line) = tick(&mut backends, &mut files, 3_500_000, &[target(7)]).remove(0);
+            assert_eq!((line.wchan.as_str(), line.blocked_write), (recorded, Some(count)));
+        }
         put(&mut files, 7, "R", 1, 999, 1_000, 0);
         assert!(tick(&mut backends, &mut files, 4_000_000, &[target(7)]).is_empty(), "another process");
     }

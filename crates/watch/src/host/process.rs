@@ -86,6 +86,25 @@ pub fn wchan(text: &str) -> Option<String> {
     (!matches!(name, "" | "0")).then(|| name.to_string())
 }
 
+/// Where a process sleeps that writes more than is taken: to a pipe (`pipe_write`, older kernels `pipe_wait`), to the socket of the system's log
+/// (`unix_dgram_sendmsg` and what it calls), or to a terminal. PostgreSQL sends results on sockets that do not block, so what blocks is its log.
+const WRITES: [&str; 8] = [
+    "pipe_write",
+    "anon_pipe_write",
+    "pipe_wait",
+    "unix_wait_for_peer",
+    "unix_dgram_sendmsg",
+    "sock_alloc_send_pskb",
+    "n_tty_write",
+    "tty_write",
+];
+
+/// Whether a process that sleeps there waits until what it writes is taken.
+pub(crate) fn is_blocked_write(wchan: &str) -> bool {
+    // The compiler's parts of a function have endings such as `.isra.0`.
+    WRITES.contains(&wchan.split('.').next().unwrap_or_default())
+}
+
 /// The children of a process, from the kernel's list if it keeps one, else by a scan of all processes.
 pub fn children(files: &mut dyn Files, parent: u32) -> Vec<u32> {
     if let Ok(text) = files.text(&format!("/proc/{parent}/task/{parent}/children")) {
@@ -113,6 +132,16 @@ mod tests {
         assert_eq!((stat.user_ticks, stat.system_ticks, stat.started_ticks), (250, 75, 88_888));
         for torn in ["", "1 (a", "1 )(", "1 (a) S", "1 (a) S 2 3"] {
             assert_eq!(super::stat(torn), None, "{torn}");
+        }
+    }
+
+    #[test]
+    fn writes_that_nothing_takes_are_known_by_their_place() {
+        for place in ["pipe_write", "anon_pipe_write", "unix_wait_for_peer", "sock_alloc_send_pskb.isra.0"] {
+            assert!(is_blocked_write(place), "{place}");
+        }
+        for place in ["ep_poll", "do_epoll_wait", "futex_wait_queue", "pipe_read", "do_sys_poll", ""] {
+            assert!(!is_blocked_write(place), "{place}");
         }
     }
 

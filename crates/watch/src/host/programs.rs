@@ -294,6 +294,7 @@ fn of_server(host: &str, pid: u32, main: &Main, kind: &str, cpu_us: u64) -> Back
         state: String::new(),
         wchan: String::new(),
         asleep: None,
+        blocked_write: None,
     }
 }
 

@@ -15,6 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub const SESSIONS_MAX: usize = 64;
 /// The same for all sessions of a node, whosever they are.
 pub(crate) const BACKENDS_MAX: usize = 512;
+/// Children of the server that no view has, whose titles are read at one look.
+const UNKNOWN_MAX: usize = 128;
 /// The prefix of the names of the client's threads that drive load.
 const CLIENT_THREADS: &str = "worker ";
 /// Threads of the client that are read.
@@ -56,6 +58,7 @@ impl Group {
         now_us: u64,
         open: impl Fn(u32) -> Option<Meter>,
     ) -> Option<Sum> {
+        let known = ids;
         let ids: BTreeSet<u32> = ids.iter().copied().collect();
         let mut sum = Sum::default();
         let mut known_ns = 0;
@@ -94,7 +97,8 @@ impl Group {
         let all_us = ended.zip(before).map(|(now, before)| now.saturating_sub(before) * TICK_US);
         sum.ended_us = all_us.map(|all_us| all_us.saturating_sub(known_ns / 1000));
         let since_us = self.t_us.replace(now_us)?;
-        (sum.looked > 0 || sum.ended_us > Some(0))
+        sum.authenticating = main.and_then(|main| authenticating(main, known));
+        (sum.looked > 0 || sum.ended_us > Some(0) || sum.authenticating > Some(0))
             .then_some(Sum { interval_us: now_us.saturating_sub(since_us), ..sum })
     }
 }
@@ -113,6 +117,7 @@ struct Sum {
     wait_ns: u64,
     turns: u64,
     ended_us: Option<u64>,
+    authenticating: Option<u64>,
 }
 
 impl Sum {
@@ -130,9 +135,31 @@ impl Sum {
                 wait_us: Some(self.wait_ns / 1000),
                 turns: Some(self.turns),
                 ended_us: self.ended_us,
+                authenticating: self.authenticating,
             },
         );
     }
+}
+
+/// How many children of the server are in the middle of a login, of those that no view has.
+fn authenticating(main: u32, known: &[u32]) -> Option<u64> {
+    let children = std::fs::read_to_string(format!("/proc/{main}/task/{main}/children")).ok()?;
+    let children = children.split_ascii_whitespace().filter_map(|pid| pid.parse::<u32>().ok());
+    let mut unknown: Vec<u32> = children.filter(|pid| !known.contains(pid)).collect();
+    // The newest come last.
+    unknown.reverse();
+    unknown.truncate(UNKNOWN_MAX);
+    Some(in_login(&unknown))
+}
+
+/// Those that are in the middle of a login, by the titles that they give themselves.
+fn in_login(pids: &[u32]) -> u64 {
+    const TITLE: &str = " authentication";
+    let is_it = |pid: &&u32| {
+        let title = std::fs::read_to_string(format!("/proc/{pid}/cmdline"));
+        title.is_ok_and(|title| title.trim_end_matches(['\0', ' ']).ends_with(TITLE))
+    };
+    pids.iter().filter(is_it).count() as u64
 }
 
 /// Server processes of a node.
@@ -254,6 +281,34 @@ mod tests {
         let after = lines(&mut schedules, 4_000_000, &[]);
         assert!(after.is_empty(), "no line after the end: {after:?}");
     }
+    /// Processes that have passed no login yet are in no view: they are known by their titles.
+    #[test]
+    fn logins_that_hang_are_known_by_the_titles_of_the_servers_children() {
+        // The last argument is the end of what the kernel shows.
+        let mut children = ["shop 10.0.0.7(4711) authentication", "shop 10.0.0.7(4712) idle"].map(|title| {
+            std::process::Command::new("sh")
+                .args(["-c", "read x", title])
+                .stdin(std::process::Stdio::piped())
+                .spawn()
+        });
+        let children: Vec<_> = children.iter_mut().map(|child| child.as_mut().expect("a shell")).collect();
+        let pids: Vec<u32> = children.iter().map(|child| child.id()).collect();
+        let mut counted = 0;
+        for _ in 0..100 {
+            counted = in_login(&pids);
+            if counted > 0 {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        for child in children {
+            child.kill().expect("it is there");
+            child.wait().expect("it ends");
+        }
+        assert_eq!(counted, 1);
+        assert_eq!(authenticating(u32::MAX >> 1, &[]), None, "no such server");
+    }
+
     /// A session that begins and ends between two looks is in no list of processes.
     #[test]
     fn what_processes_used_that_have_ended_is_counted_by_their_parent() {

@@ -193,8 +193,8 @@ impl Node {
             Part::Subscriptions => relations::subscriptions_answer(&answered, &answer, counters, batch),
             Part::Progress => progress::answer(&self.name, t_us, &answer, batch),
             Part::Statements => {
-                let moved = statements::moved(&answered, &answer, counters);
-                let unjudged = self.ours.unjudged(&moved);
+                let looked = statements::moved(&answered, &answer, counters);
+                let unjudged = self.ours.unjudged(&looked.moved);
                 if !unjudged.is_empty() {
                     match held::query(session, &held, &statements::texts_of_our_role(probe), &[&unjudged]) {
                         Ok(texts) => self.ours.judge(&texts),
@@ -203,7 +203,7 @@ impl Node {
                         Err(gone) => return Err(gone),
                     }
                 }
-                let unknown = statements::record(&answered, moved, &self.ours, &self.texts, batch);
+                let unknown = statements::record(&answered, looked, &self.ours, &self.texts, batch);
                 self.query_texts(unknown, t_us, batch)?;
             }
             _ => {

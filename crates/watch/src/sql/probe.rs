@@ -41,6 +41,8 @@ pub(crate) struct Probe {
     pub(crate) foreign_subscriptions: Vec<(&'static str, &'static str)>,
     pub(crate) publication_namespace: BTreeSet<String>,
     pub(crate) statements: Call,
+    /// How often that has thrown entries away.
+    pub(crate) statements_info: Call,
     pub(crate) kcache: Call,
     pub(crate) wait_sampling: Call,
     /// The existing views of commands in progress, with their columns.
@@ -141,6 +143,7 @@ impl Probe {
         probe.publication_namespace = session.columns("pg_catalog.pg_publication_namespace")?;
         for (at, name, arguments) in [
             (&mut probe.statements, "pg_stat_statements", "(false)"),
+            (&mut probe.statements_info, "pg_stat_statements_info", "()"),
             (&mut probe.kcache, "pg_stat_kcache", "()"),
             (&mut probe.wait_sampling, "pg_wait_sampling_profile", ""),
         ] {

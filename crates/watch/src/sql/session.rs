@@ -5,7 +5,7 @@
 //! costs more than reading them.
 
 use crate::sql::json;
-use connect::{ConnSpec, control};
+use connect::{ConnSpec, ConnectError, control};
 use postgres::SimpleQueryMessage;
 use postgres::types::ToSql;
 use record::clock::monotonic_us;
@@ -147,7 +147,7 @@ impl Session {
 
     /// Opens a connection whose settings are complete.
     fn open_ready(spec: &ConnSpec, patience: Duration) -> Result<Session, Failed> {
-        let mut client = control::connect_shared(spec).map_err(|error| Failed::Gone(words(&error)))?;
+        let mut client = connected(spec).map_err(|error| Failed::Gone(words(&error)))?;
         client.set_patience(patience);
         let mut session = Session {
             client,
@@ -363,6 +363,24 @@ impl Session {
     }
 }
 
+/// The setting of a session that only reads.
+const READS_ONLY: &str = "default_transaction_read_only";
+/// SQLSTATE of a write in such a session.
+const READ_ONLY_TRANSACTION: &str = "25006";
+
+/// Opens a connection. An event trigger of a database that writes something down at each login (PostgreSQL 17) refuses a session that only reads from its
+/// begin: there it becomes one right after.
+fn connected(spec: &ConnSpec) -> Result<control::Control, ConnectError> {
+    let refused = match control::connect_shared(spec) {
+        Err(error) if error.sqlstate() == Some(READ_ONLY_TRANSACTION) => error,
+        connected => return connected,
+    };
+    let mut client = control::connect_shared(&spec.clone().without_session_setting(READS_ONLY))?;
+    // A server process that others use, too, is not ours to change.
+    let is_set = !client.is_shared() && client.batch_execute(&format!("set {READS_ONLY} = on")).is_ok();
+    if is_set { Ok(client) } else { Err(refused) }
+}
+
 /// A connection beside another one.
 #[derive(Debug)]
 pub(crate) struct Beside {
@@ -393,7 +411,7 @@ fn limited(spec: &ConnSpec, limits: &Limits) -> ConnSpec {
         .clone()
         .with_session_setting("statement_timeout", &milliseconds(limits.statement))
         .with_session_setting("lock_timeout", &milliseconds(limits.lock))
-        .with_session_setting("default_transaction_read_only", "on")
+        .with_session_setting(READS_ONLY, "on")
         // These queries must not wait for parallel workers.
         .with_session_setting("max_parallel_workers_per_gather", "0");
     spec.connect_timeout.get_or_insert(CONNECT_TIMEOUT);

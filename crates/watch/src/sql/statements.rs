@@ -37,6 +37,9 @@ const STATEMENT: &[&str] = &[
     "wal_fpi",
     "cpu_ms",
 ];
+/// How often entries were thrown away, because there were more than `pg_stat_statements.max`: each time some of those that were used least.
+const EVICTIONS: &[&str] = &["evictions"];
+
 /// Statements, without their texts; `None` without the extension.
 pub(crate) fn statements(probe: &Probe) -> Option<String> {
     let columns = &probe.statements.columns;
@@ -64,8 +67,14 @@ pub(crate) fn statements(probe: &Probe) -> Option<String> {
     } else {
         ("null::float8", String::new())
     };
+    // The place that is kept for one of the two is that of the other: they are of one extension.
+    let info = &probe.statements_info;
+    let evictions = match info.columns.contains("dealloc") {
+        true => format!("'evictions', (select dealloc from {}), ", info.sql),
+        false => String::new(),
+    };
     Some(format!(
-        "select json_build_object('statements', (select json_agg(r) from (select queryid::text query_id, dbid::text, (select datname from \
+        "select json_build_object({evictions}'statements', (select json_agg(r) from (select queryid::text query_id, dbid::text, (select datname from \
             pg_catalog.pg_database where oid = dbid) \"database\", userid = {OUR_ROLE} ours,
             {nested} nested, sum(calls) calls, sum({total}) total_ms, sum({plan}) plan_ms, {jit} jit_ms,
             sum(rows) as rows, sum(shared_blks_read) shared_read, sum(shared_blks_hit) shared_hit,
@@ -133,9 +142,19 @@ pub(crate) struct Moved {
     line: Statement,
 }
 
+/// What an answer shows that the last one did not.
+#[derive(Debug, Default)]
+pub(crate) struct Looked {
+    /// The statements that were executed.
+    pub(crate) moved: Vec<Moved>,
+    /// How often entries were thrown away.
+    evictions: Option<u64>,
+}
+
 /// The statements of an answer that were executed since the last one.
-pub(crate) fn moved(answered: &Answered<'_>, answer: &Value, counters: &mut Counters) -> Vec<Moved> {
+pub(crate) fn moved(answered: &Answered<'_>, answer: &Value, counters: &mut Counters) -> Looked {
     counters.begin();
+    let evictions = counters.delta("", EVICTIONS, answer).and_then(|delta| delta.count(EVICTIONS[0]));
     let mut moved = Vec::new();
     for row in list(answer, "statements") {
         let (id, is_of_our_role) = (text(row, "query_id"), flag(row, "ours") == Some(true));
@@ -148,7 +167,7 @@ pub(crate) fn moved(answered: &Answered<'_>, answer: &Value, counters: &mut Coun
         moved.push(Moved { is_of_our_role, line });
     }
     counters.sweep();
-    moved
+    Looked { moved, evictions }
 }
 
 fn line(node: &str, row: &Value, query_id: String, delta: &Delta) -> Statement {
@@ -196,13 +215,13 @@ fn add(line: &mut Statement, other: &Statement) {
 /// Turns what moved into lines, the most expensive first, without ours; returns the ids whose text is not known yet.
 pub(crate) fn record(
     answered: &Answered<'_>,
-    all: Vec<Moved>,
+    looked: Looked,
     ours: &Ours,
     known: &HashSet<String>,
     batch: &mut Batch,
 ) -> Vec<String> {
     let mut by_key: HashMap<(String, String), Statement> = HashMap::new();
-    for one in all.into_iter().filter(|one| !ours.has(one)) {
+    for one in looked.moved.into_iter().filter(|one| !ours.has(one)) {
         let key = (one.line.database.clone(), one.line.query_id.clone());
         match by_key.get_mut(&key) {
             Some(line) => add(line, &one.line),
@@ -214,7 +233,7 @@ pub(crate) fn record(
         let time = |line: &Statement| line.total_ms.unwrap_or(0.0);
         time(b).total_cmp(&time(a)).then_with(|| (&a.database, &a.query_id).cmp(&(&b.database, &b.query_id)))
     });
-    if let Some(rest) = rest(answered, moved.get(STATEMENTS_MAX..).unwrap_or_default()) {
+    if let Some(rest) = rest(answered, moved.get(STATEMENTS_MAX..).unwrap_or_default(), looked.evictions) {
         batch.counted(answered.t_us, answered.interval_us, rest);
     }
     moved.truncate(STATEMENTS_MAX);
@@ -226,13 +245,14 @@ pub(crate) fn record(
     unknown.into_iter().take(TEXTS_MAX.saturating_sub(known.len())).collect()
 }
 
-/// Those that get no line, as one; `None` if there are none.
-fn rest(answered: &Answered<'_>, left: &[Statement]) -> Option<StatementRest> {
-    (!left.is_empty()).then(|| StatementRest {
+/// Those that get no line, as one; `None` if there are none, and none were thrown away.
+fn rest(answered: &Answered<'_>, left: &[Statement], evictions: Option<u64>) -> Option<StatementRest> {
+    (!left.is_empty() || evictions > Some(0)).then(|| StatementRest {
         node: answered.node.to_string(),
         entries: left.len() as u64,
         calls: left.iter().filter_map(|line| line.calls).sum(),
         total_ms: Some(left.iter().filter_map(|line| line.total_ms).sum()),
+        evictions,
     })
 }
 
@@ -245,9 +265,10 @@ mod tests {
     #[test]
     fn statements_without_a_line_are_counted_as_one() {
         let mut counters = Counters::default();
-        let mut round = |calls: u64, statements: usize| {
+        let mut round = |calls: u64, statements: usize, evictions: u64| {
             let row = |id: usize| json!({"query_id": id.to_string(), "dbid": "5", "calls": calls, "total_ms": calls as f64 * (1.0 + id as f64)});
-            let rows = json!({"statements": (0..statements).map(row).collect::<Vec<_>>()});
+            let rows =
+                json!({"evictions": evictions, "statements": (0..statements).map(row).collect::<Vec<_>>()});
             let answered = Answered { node: "n1", t_us: 5, interval_us: 1, queried_us: 1, rtt_us: None };
             let mut batch = Batch::default();
             let moved = moved(&answered, &rows, &mut counters);
@@ -255,11 +276,13 @@ mod tests {
             let mut lines = batch.lines.into_iter().map(|(_, _, line)| line);
             lines.find_map(|line| if let Sampled::StatementRest(rest) = line { Some(rest) } else { None })
         };
-        assert_eq!(round(1, STATEMENTS_MAX + 3), None, "nothing to compare with");
+        assert_eq!(round(1, STATEMENTS_MAX + 3, 7), None, "nothing to compare with");
         // The three that took the least: of 1, 2 and 3 ms for each call.
-        let rest = round(3, STATEMENTS_MAX + 3).expect("three have no line");
+        let rest = round(3, STATEMENTS_MAX + 3, 7).expect("three have no line");
         assert_eq!((rest.entries, rest.calls, rest.total_ms), (3, 6, Some(12.0)));
-        assert_eq!(round(5, STATEMENTS_MAX), None);
+        assert_eq!(round(5, STATEMENTS_MAX, 7), None);
+        let evicted = round(7, STATEMENTS_MAX, 9).expect("entries were thrown away");
+        assert_eq!((evicted.entries, evicted.evictions), (0, Some(2)));
     }
     #[test]
     fn an_entry_is_ours_by_its_role_and_by_what_was_sent() {
@@ -279,12 +302,12 @@ mod tests {
         ours.outlines.extend(statement::outlines(
             "select json_build_object('a', pg_catalog.now()), interval '1 s' ; begin",
         ));
-        assert_eq!(ours.unjudged(&all), [1, 2]);
+        assert_eq!(ours.unjudged(&all.moved), [1, 2]);
         ours.judge(&json!({"texts": [
             {"query_id": "1", "text": "select json_build_object($1, pg_catalog.now()), interval $2"},
             {"query_id": "2", "text": "select json_build_object($1, pg_catalog.now()) as pgfathom"},
         ]}));
-        assert_eq!((ours.unjudged(&all), ours.ids()), (vec![], vec![1]));
+        assert_eq!((ours.unjudged(&all.moved), ours.ids()), (vec![], vec![1]));
         let mut batch = Batch::default();
         let unknown = record(&answered, all, &ours, &HashSet::new(), &mut batch);
         assert_eq!(unknown, ["1", "2", "3"]);

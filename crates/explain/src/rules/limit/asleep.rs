@@ -9,7 +9,7 @@ use record::finding::{Level, Severity};
 /// Of the looks at processes that serve sessions, those in uninterruptible sleep.
 const ASLEEP_SHARE_MIN: f64 = 0.5;
 /// Processes that are looked at in one way or the other.
-const KINDS: [&str; 2] = ["client backend", "parallel worker"];
+pub(in crate::rules) const KINDS: [&str; 2] = ["client backend", "parallel worker"];
 
 /// Processes of sessions, and how much of their looks they were asleep in.
 pub(in crate::rules) struct Asleep<'a> {

@@ -412,6 +412,10 @@ fn called_for_rows<'a>(case: &Case, planned: &Planned<'a>) -> Option<(&'a str, f
     };
     let of_node = |node: &crate::case::Thing<'a>| {
         let lines = node.lines;
+        // A function in FROM is called once, and returns the rows.
+        if lines.word("kind") == "Function Scan" {
+            return None;
+        }
         let found = name(lines.word("condition")).or_else(|| name(lines.word("filter")))?;
         Some((found, lines.last("rows_planned")?.max(lines.last("table_rows").unwrap_or(0.0))))
     };

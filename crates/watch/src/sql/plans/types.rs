@@ -82,11 +82,13 @@ pub(super) fn typed(plain: &str, (alone, kind): (Alone, &str)) -> String {
         let end = at + 1 + digits;
         out.push_str(&rest[..at]);
         let follows = out.trim_end().ends_with(signs) || is_element(&out);
+        let is_cast = out.trim_end().to_ascii_lowercase().ends_with("cast(");
         out.push_str(&rest[at..end]);
         rest = &rest[end..];
         let after = rest.trim_start();
         let is_computed = digits > 0 && after.starts_with(signs);
-        let is_alone = digits > 0 && (follows || is_computed) && !after.starts_with("::");
+        let is_output = is_named(after) && !is_cast;
+        let is_alone = digits > 0 && (follows || is_computed || is_output) && !after.starts_with("::");
         if is_computed && after[1..].trim_start().starts_with('$') || alone == Alone::Typed && is_alone {
             out.push_str("::");
             out.push_str(kind);
@@ -94,6 +96,12 @@ pub(super) fn typed(plain: &str, (alone, kind): (Alone, &str)) -> String {
     }
     out.push_str(rest);
     out
+}
+
+/// Whether a name follows: a constant that a query returns, such as the level of a recursive one. Without a type it would be a text, and `level + $2` would
+/// have no operator.
+fn is_named(after: &str) -> bool {
+    after.get(..3).is_some_and(|word| word.eq_ignore_ascii_case("as "))
 }
 
 /// Whether what follows is an element of a list, or an argument of a function, of which several types fit.
@@ -153,6 +161,15 @@ mod tests {
                 (Alone::Typed, "integer")
             ),
             "select a from t where b between current_date + $1::integer and c - $2::int and d -> $3 = $4"
+        );
+        assert_eq!(
+            typed(
+                "with recursive r as (select id, $1 AS level from t union all select t.id, r.level + $2 from t join r on t.above = r.id) \
+                 select level, cast($3 as date) from r",
+                (Alone::Typed, "integer")
+            ),
+            "with recursive r as (select id, $1::integer AS level from t union all select t.id, r.level + $2::integer from t join r on t.above = r.id) \
+             select level, cast($3 as date) from r"
         );
         assert_eq!(
             typed("select a from t where b @> array[$1, $2] and c in ($3)", (Alone::Typed, "integer")),

@@ -1,0 +1,178 @@
+//! What no view of the server shows: logins, the log's pipe, triggers at login, settings that another client made; functions whose rows nothing counts, and
+//! joins that only the text tells about.
+
+use super::plan::{node, statement};
+use super::{Change, Co, Counter, Fires};
+use crate::scene::Scene;
+use record::event;
+use serde_json::{Value, json};
+
+fn n1() -> Value {
+    json!({"node": "n1"})
+}
+
+/// So many of ten sessions at work sleep in the kernel at this place at each look.
+fn in_kernel(scene: &mut Scene, blocked: u64, wchan: &str) {
+    for pid in 0..10 {
+        let keys = json!({"host": "h1", "node": "n1", "pid": 300 + pid, "backend": "client backend"});
+        let is_blocked = pid < blocked;
+        let wchan = if is_blocked { wchan } else { "" };
+        let fields = json!({"cpu_us": 900, "state": "S", "wchan": wchan, "asleep": 0, "blocked_write": u64::from(is_blocked)});
+        scene.set("backend", keys, fields);
+    }
+}
+
+/// So many processes of the server in the middle of a login, and sessions opened a second.
+fn logins(scene: &mut Scene, processes: u64, opened: u64) {
+    let backends = json!({"host": "h1", "node": "n1", "who": "backends"});
+    scene.set("schedule", backends, json!({"tasks": 20, "looked": 20, "authenticating": processes}));
+    scene.set("server", n1(), json!({"sessions_opened": opened}));
+}
+
+/// An event trigger, so many sessions a second, and how often a table is scanned.
+fn at_login(scene: &mut Scene, event: &str, opened: u64, scans: u64) {
+    scene.fact(n1(), "event_trigger", "greets", &format!("sec.on_login at {event}"));
+    scene.set("server", n1(), json!({"sessions_opened": opened}));
+    let keys = json!({"node": "n1", "database": "db", "relation": "sec.visit"});
+    let fields = json!({"bytes": 90_000_000, "live_rows": 90_000, "seq_scans": scans * 60, "seq_rows": scans * 60 * 90_000});
+    scene.set("table", keys, fields);
+}
+
+/// Writes that fail in sessions that may only read, and the statement that a client sends.
+fn read_only(scene: &mut Scene, text: &str) {
+    scene.event(1, event::QUERY, "", json!({"node": "n1", "query_id": "7", "text": text, "user": "portal"}));
+    let program = json!({"host": "h1", "program": "pgbouncer"});
+    scene.set("program", program, json!({"cpu_us": 900}));
+    for second in 1..=100 {
+        let more = json!({"node": "n1", "severity": "ERROR", "sqlstate": "25006", "repeated": 40});
+        scene.event(second, event::SERVER_LOG, "cannot execute INSERT in a read-only transaction", more);
+    }
+}
+
+/// A function that is joined with a table of a million rows, by a hash of them; its tables give it so many rows in a second.
+fn of_function(scene: &mut Scene, read: u64, column: &str) {
+    let text = "select d.state, count(*) from paper d join permitted($1) b(branch) on d.branch = b.branch group by 1";
+    statement(scene, text, json!({"shared_hit": 120_000}), json!({"rows_planned": 3.0}));
+    scene.fact(
+        n1(),
+        "function",
+        "permitted",
+        "plpgsql returning 1000 rows: BEGIN RETURN QUERY SELECT branch FROM permit WHERE name = p; END",
+    );
+    node(scene, 1, 0, "Hash Join", json!({"condition": "(b.branch = d.branch)", "rows_planned": 900_000.0}));
+    node(
+        scene,
+        2,
+        1,
+        "Function Scan",
+        json!({"alias": "b", "condition": "public.permitted($1)", "rows_planned": 1_000.0}),
+    );
+    node(scene, 3, 1, "Hash", json!({"rows_planned": 1e6}));
+    let fields = json!({"relation": "public.paper", "alias": "d", "rows_planned": 1e6, "table_rows": 1e6});
+    node(scene, 4, 3, "Seq Scan", fields);
+    let keys = json!({"node": "n1", "relation": "public.paper", "index": "paper_by"});
+    scene.set(
+        "plan_index",
+        keys,
+        json!({"columns": column, "method": "btree", "valid": true, "partial": false}),
+    );
+    let keys = json!({"node": "n1", "database": "db", "relation": "public.permit"});
+    scene.set(
+        "table",
+        keys,
+        json!({"bytes": 90_000, "live_rows": 3_000, "index_scans": 60, "index_rows": read * 60}),
+    );
+}
+
+const NULL_SAFE: &str = "select s.a, sum(f.b) from fact f join store s on (f.code = s.code or (f.code is null and s.code is null)) group by 1";
+
+/// A join by this statement, whose loop compares so many pairs; `None`: no plan was recorded.
+fn joined_by_or(scene: &mut Scene, text: &str, rows: Option<f64>) {
+    statement(scene, text, json!({}), json!({}));
+    match rows {
+        None => {
+            scene.drop_source("plan");
+        }
+        Some(rows) => {
+            let filter = "((f.code = s.code) OR ((f.code IS NULL) AND (s.code IS NULL)))";
+            node(scene, 1, 0, "Nested Loop", json!({"filter": filter, "rows_planned": 9_000.0}));
+            node(
+                scene,
+                2,
+                1,
+                "Seq Scan",
+                json!({"relation": "public.fact", "alias": "f", "rows_planned": rows}),
+            );
+            node(
+                scene,
+                3,
+                1,
+                "Seq Scan",
+                json!({"relation": "public.store", "alias": "s", "rows_planned": 400.0}),
+            );
+        }
+    }
+}
+
+/// Rules, levels and changes.
+pub(super) const CASES: &[Fires] = &[
+    ("LOG-04", Counter, |scene| in_kernel(scene, 4, "pipe_write")),
+    ("LOG-04", Counter, |scene| in_kernel(scene, 4, "unix_wait_for_peer")),
+    ("SES-14", Counter, |scene| logins(scene, 9, 0)),
+    ("SES-14", Counter, |scene| logins(scene, 9, 1)),
+    ("SES-15", Counter, |scene| at_login(scene, "login", 9, 9)),
+    ("TXN-13", Counter, |scene| read_only(scene, "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY")),
+    ("PLAN-61", Co, |scene| of_function(scene, 2, "branch")),
+    ("PLAN-92", Co, |scene| joined_by_or(scene, NULL_SAFE, Some(90_000.0))),
+    ("PLAN-92", Co, |scene| joined_by_or(scene, NULL_SAFE, None)),
+];
+
+/// What only looks like it.
+pub(crate) const HARMLESS: &[(&str, Change)] = &[
+    // One line of the log at times; a program that logs in all the time, and one that does now and then.
+    ("LOG-04", |scene| in_kernel(scene, 1, "pipe_write")),
+    ("SES-14", |scene| logins(scene, 4, 200)),
+    ("SES-14", |scene| logins(scene, 1, 0)),
+    // A trigger of commands, one where hardly a session is opened, and one beside a table that is scanned by others.
+    ("SES-15", |scene| at_login(scene, "ddl_command_end", 9, 9)),
+    ("SES-15", |scene| at_login(scene, "login", 0, 9)),
+    ("SES-15", |scene| at_login(scene, "login", 9, 900)),
+    // A function that returns as many as it is taken for, and a table without an index for them.
+    ("PLAN-61", |scene| of_function(scene, 9_000, "branch")),
+    ("PLAN-61", |scene| of_function(scene, 2, "title")),
+    // A function in FROM is called once.
+    ("PLAN-24", |scene| of_function(scene, 2, "branch")),
+    // A loop over few rows, and an equality beside the OR.
+    ("PLAN-92", |scene| joined_by_or(scene, NULL_SAFE, Some(90.0))),
+    ("PLAN-92", |scene| {
+        joined_by_or(
+            scene,
+            "select 1 from fact f join store s on f.shop = s.shop and (f.code = s.code or s.code is null)",
+            None,
+        );
+    }),
+];
+
+/// Rules, changes, and what their claims must say.
+pub(crate) const TOLD: &[(&str, Change, &str)] = &[
+    (
+        "TXN-13",
+        |scene| read_only(scene, "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY"),
+        "among the statements is SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY of role portal, and pgbouncer runs on this host",
+    ),
+    // A setting of the role at work is the reason then.
+    (
+        "TXN-13",
+        |scene| {
+            read_only(scene, "select 1");
+            scene.fact(n1(), "setting", "default_transaction_read_only", "on");
+        },
+        "a standby, or default_transaction_read_only",
+    ),
+    (
+        "SES-15",
+        |scene| at_login(scene, "login", 9, 9),
+        "sec.visit is scanned about as often, 90,000 rows each time",
+    ),
+    ("LOG-04", |scene| in_kernel(scene, 4, "unix_wait_for_peer"), "the system's log"),
+];
