@@ -11,7 +11,7 @@ mod unplanned;
 
 use crate::case::Case;
 use crate::node_time;
-use crate::rules::failing::GIVES_UP_EARLY;
+use crate::rules::failing::{GIVES_UP_EARLY, IDS_LEFT};
 use crate::rules::generator::deadlock::OVER_NODES;
 use crate::rules::lock::{BY_DESIGN, ENGINES};
 use crate::rules::observer::CPUS_FULL;
@@ -241,8 +241,14 @@ fn is_its(cause: &Finding, symptom: &Finding) -> bool {
             is_about(cause, symptom)
         }
         // A statement that is planned poorly for its price lacks no index.
+        // The table whose vacuum makes way for each of them.
+        ("VAC-12", _) => {
+            let table = cause.claim.split("autovacuum of ").nth(1).and_then(|rest| rest.split(' ').next());
+            table.is_some_and(|table| symptom.claim.contains(table))
+        }
         ("CFG-01", "PLAN-01") => cause.numbers.contains_key("blocks_per_call"),
         // Those that wait so shortly have no other reason to fail than the limit.
+        ("VAC-05", "TXN-13") => only_with(IDS_LEFT),
         ("TXN-13", "DIST-06") => cause.numbers.contains_key(GIVES_UP_EARLY),
         ("PLAN-02", "PLAN-01") => cause.numbers.contains_key(OWN_LIMIT),
         _ => true,

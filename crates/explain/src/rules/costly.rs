@@ -139,6 +139,12 @@ pub(super) fn peculiar_of<'a>(case: &'a Case, node: &str, text: &str) -> Vec<&'a
     case.facts(PECULIAR).filter(|fact| fact.node == node && is_named(&fact.name)).collect()
 }
 
+/// Of the samples of a statement, those in waits of an extension: dblink, foreign tables, and what others bring.
+pub(super) fn in_extension(statement: &StatementTime) -> f64 {
+    let waits = statement.events.iter().filter(|(name, _)| name.starts_with("Extension:"));
+    waits.map(|(_, share)| share).sum()
+}
+
 /// Whether the text of a statement names a relation; one that cannot be parsed may.
 pub(super) fn names_table(statement: &StatementTime, relation: &str) -> bool {
     let (_, name) = parts_of(relation);

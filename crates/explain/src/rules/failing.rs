@@ -39,7 +39,7 @@ const ERROR_CHARS: usize = 120;
 /// SQLSTATEs with rules of their own: conflicts and deadlocks, refused connections, keys that are there already, a server that starts or stops.
 const OF_OTHERS: [&str; 7] = ["40001", "40P01", "53300", "23505", "57P02", "57P03", "55000"];
 /// Messages of these, where the log has no SQLSTATE, and of cancelled statements, whose SQLSTATE TXN-08's have as well.
-const WORDS_OF_OTHERS: [&str; 11] = [
+const WORDS_OF_OTHERS: [&str; 12] = [
     "statement timeout",
     "could not serialize access",
     "deadlock detected",
@@ -51,12 +51,14 @@ const WORDS_OF_OTHERS: [&str; 11] = [
     "because of crash",
     "No space left",
     "autovacuum task",
+    // It ends with its leader, which has an error of its own.
+    "terminating background worker \"parallel worker\"",
 ];
 
 /// A statement that another session cancelled.
 const CANCELLED: &str = "canceling statement due to user request";
 /// SQLSTATEs of several kinds of error: the words decide.
-const AMBIGUOUS: [&str; 7] = ["23514", "0A000", "53200", "53100", "55P03", "28000", "22P02"];
+const AMBIGUOUS: [&str; 8] = ["54000", "23514", "0A000", "53200", "53100", "55P03", "28000", "22P02"];
 /// SQLSTATEs with which a session ends, and its work is lost: a few matter.
 const ENDS_SESSION: [&str; 4] = ["57P01", "57P05", "25P03", "25P04"];
 /// That of sessions that an administrator, or a server that stops, ends.
@@ -76,7 +78,7 @@ struct Known {
     text: &'static str,
 }
 
-const KNOWN: [Known; 21] = [
+const KNOWN: [Known; 22] = [
     Known {
         sqlstate: "23514",
         words: &["no partition of relation"],
@@ -136,6 +138,15 @@ const KNOWN: [Known; 21] = [
         what: "writes are sent to a session that may only read: a standby, or default_transaction_read_only",
         setting: "default_transaction_read_only",
         text: "connect writers with target_session_attrs=read-write",
+    },
+    Known {
+        sqlstate: OUT_OF_IDS,
+        words: &["not accepting commands"],
+        what: "every statement that writes is refused, because a database is about to run out of transaction ids: reads go on, and only vacuum ends it",
+        setting: "",
+        text: "end what holds the horizon back first (sessions, prepared transactions, slots, standbys: VAC-05), then vacuum the oldest tables of every \
+            database (vacuumdb --all --freeze); the server accepts writes again when the oldest database is younger, which autovacuum may have to do for \
+            template0",
     },
     Known {
         sqlstate: "42P01",
@@ -358,6 +369,7 @@ fn is_of_locks(known: Option<&'static Known>) -> bool {
 fn severity(known: Option<&'static Known>, share: f64, is_short: bool, refused: f64) -> Severity {
     match known {
         Some(_) if share >= SHARE_HIGH || is_short => Severity::High,
+        Some(known) if known.sqlstate == OUT_OF_IDS => Severity::High,
         // Every session that needs a lock at that moment fails, whatever it does.
         Some(_) if is_of_locks(known) => Severity::High,
         Some(_) => Severity::Medium,
@@ -421,6 +433,7 @@ fn of_kind(
         .during([server.lines.ticks.window()])
         .number("errors_per_s", per_s)
         .number("share_of_transactions", share)
+        .with(known.filter(|known| known.sqlstate == OUT_OF_IDS), |claim, _| claim.number(IDS_LEFT, 0.0))
         .with(is_short.then_some(1.0), |claim, one| claim.number(GIVES_UP_EARLY, one))
         .because(format!(
             "the server's log, {count:.0} times: {message}{}",
@@ -480,6 +493,10 @@ fn failing(case: &Case) -> Answer {
     Answer::of(claims, || "errors in the server's log, by their kinds".to_string())
 }
 
+/// The number of a finding about a server without transaction ids for writes.
+pub(crate) const IDS_LEFT: &str = "transaction_ids_left";
+/// SQLSTATE of a statement that would need a transaction id when there are none left, among others.
+const OUT_OF_IDS: &str = "54000";
 /// SQLSTATE of a row that fits no partition.
 const NO_PARTITION: &str = "23514";
 

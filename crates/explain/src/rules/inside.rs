@@ -2,7 +2,7 @@
 //! server counts (track_functions), and statements that only run inside of others (pg_stat_statements.track = all).
 
 use super::built_in::is_built_in;
-use super::costly::{busy, lowered, plain, severity};
+use super::costly::{busy, in_extension, lowered, plain, severity};
 use super::paste::literal;
 use crate::case::{Case, Thing};
 use crate::rule::Need::Field;
@@ -149,6 +149,9 @@ pub(super) fn costliest<'a>(case: &'a Case, time: &'a NodeTime) -> Option<(&'a s
     all.max_by(|left, right| left.1.total_cmp(&right.1)).filter(|(_, share)| *share >= SHARE_MIN / 2.0)
 }
 
+/// From which share of them on the plans inside do not explain a statement.
+const EXTENSION_MIN: f64 = 0.1;
+
 fn judge(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
@@ -166,6 +169,35 @@ const AT_ONCE: &str = "replace the loop by one statement for all of its rows; a 
     row. The command shows the function";
 const LOOK_INSIDE: &str = "look at what the function does: the statements inside of it can be improved as others are. The first command shows it";
 
+/// What takes the time inside of a call, as the end of a claim. `times`: how often a statement runs in a loop for each call.
+fn work_inside(
+    outer: &StatementTime,
+    inner: Option<&StatementTime>,
+    times: Option<f64>,
+    commands: &[String],
+) -> String {
+    match (inner, times) {
+        (Some(inner), Some(times)) => format!(
+            ", which works row by row: for each call it runs {} times {}",
+            units::short(times),
+            plain(&inner.text, CLAIMED_CHARS)
+        ),
+        (Some(inner), _) => format!(", most of it in {}", plain(&inner.text, CLAIMED_CHARS)),
+        // The plans of the statements inside have no part in what it waits for.
+        _ if in_extension(outer) >= EXTENSION_MIN => {
+            format!(
+                ", whose sessions wait in an extension (dblink, a foreign server) in {} of their samples",
+                units::percent(in_extension(outer).min(1.0))
+            )
+        }
+        _ if !outer.outer.is_empty() => {
+            format!(", by the plans of its statements most of it in {}", plain(&outer.text, CLAIMED_CHARS))
+        }
+        _ if !commands.is_empty() => format!(", which runs {}", plain(&commands.join(", "), CLAIMED_CHARS)),
+        _ => ": which statement inside of it takes the time is not counted".to_string(),
+    }
+}
+
 fn claim(case: &Case, time: &NodeTime, outer: &StatementTime, function: &str) -> Claim {
     let inner = inner(case, time, outer);
     let times = inner.and_then(|inner| Some(inner.calls_per_s? / outer.calls_per_s?.max(f64::MIN_POSITIVE)));
@@ -173,19 +205,7 @@ fn claim(case: &Case, time: &NodeTime, outer: &StatementTime, function: &str) ->
         && times.is_some_and(|times| times >= TIMES_MIN);
     let commands = commands_of(case, &time.node, function);
     let is_refresh = inner.is_none() && refreshes(&commands);
-    let what = match (inner, times) {
-        (Some(inner), Some(times)) if is_loop => format!(
-            ", which works row by row: for each call it runs {} times {}",
-            units::short(times),
-            plain(&inner.text, CLAIMED_CHARS)
-        ),
-        (Some(inner), _) => format!(", most of it in {}", plain(&inner.text, CLAIMED_CHARS)),
-        _ if !outer.outer.is_empty() => {
-            format!(", by the plans of its statements most of it in {}", plain(&outer.text, CLAIMED_CHARS))
-        }
-        _ if !commands.is_empty() => format!(", which runs {}", plain(&commands.join(", "), CLAIMED_CHARS)),
-        _ => ": which statement inside of it takes the time is not counted".to_string(),
-    };
+    let what = work_inside(outer, inner, times.filter(|_| is_loop), &commands);
     let to_count = to_count_it(case, &time.node);
     let source =
         format!("SELECT oid::regprocedure, prosrc FROM pg_proc WHERE proname = {};", literal(function));

@@ -100,6 +100,8 @@ const LOOKS_CROWDED_MIN: u64 = 3;
 const WORKING: &str = "at work, one statement after another, in one long transaction";
 /// Statements that it was seen with.
 const STATEMENTS_MIN: usize = 5;
+/// Seconds in one state, at most, of a session that works on.
+const STATE_AGE_MAX_S: f64 = 0.5;
 /// The same, of the looks that saw it at the root.
 const OF_LOOKS_MIN: f64 = 0.25;
 
@@ -172,8 +174,14 @@ fn state_of<'a>(case: &'a Case, root: &Thing<'a>) -> &'a str {
     let looks = root.lines.ticks.points().len() as f64;
     let works_on = statements >= STATEMENTS_MIN && statements as f64 >= looks * OF_LOOKS_MIN;
     let session = case.at("session", root.place).find(|session| session.name == root.name);
+    // Each look found it in another state than the one before: it hardly pauses.
+    let is_busy = session.is_some_and(|session| {
+        let looks = session.lines.ticks.points().len() as u64;
+        let is_fresh = session.lines.max("state_age_s").is_some_and(|age| age <= STATE_AGE_MAX_S);
+        looks >= LOOKS_MIN && is_fresh && session.lines.max("xact_age_s") >= Some(WAIT_S)
+    });
     match (root.lines.word("root_state"), session) {
-        ("idle in transaction", _) if works_on => WORKING,
+        ("idle in transaction" | "active", _) if works_on || is_busy => WORKING,
         ("", session) => session.map_or("", |session| session.lines.word("state")),
         ("active", Some(session)) => ddl::at_its_client(&session).unwrap_or("active"),
         (state, _) => state,

@@ -1,7 +1,7 @@
 //! EXT-06: statements that wait for a foreign server, by their plans: a condition that is checked here, one that the other server is slow with, or many rows
 //! that fit what is sent and are not wanted.
 
-use super::costly::{closing, in_a_line, plain, severity};
+use super::costly::{closing, in_a_line, in_extension, plain, severity};
 use super::paste::literal;
 use super::plan::{self, Planned};
 use crate::case::{Case, Thing};
@@ -46,7 +46,7 @@ const CONDITION_CHARS: usize = 120;
 fn judge(case: &Case) -> Answer {
     let mut claims = vec![];
     for planned in plan::planned(case, SHARE_MIN) {
-        let waits = waits_for_others(planned.statement);
+        let waits = in_extension(planned.statement);
         if waits < WAITS_FETCHING || planned.statement.rows.is_some_and(|rows| rows >= ROWS_MAX) {
             continue;
         }
@@ -121,7 +121,7 @@ fn sent_for_few(case: &Case, planned: &Planned<'_>, scan: &Thing<'_>) -> Option<
     let one = planned.statement;
     // Cursors have no name of the statement that opened them: they are its own if no other one waits.
     let is_other =
-        |other: &StatementTime| other.query_id != one.query_id && waits_for_others(other) >= WAITS_FETCHING;
+        |other: &StatementTime| other.query_id != one.query_id && in_extension(other) >= WAITS_FETCHING;
     let is_alone = !planned.time.statements.iter().any(is_other);
     let fetched = if is_alone { fetched_per_s(case) } else { 0.0 };
     let sent = match fetched / one.calls_per_s.filter(|calls| *calls > 0.0)? {
@@ -137,11 +137,6 @@ fn is_scan(node: &Thing<'_>) -> bool {
     node.lines.word("kind") == "Foreign Scan"
         && !node.lines.word("remote").is_empty()
         && !node.lines.word("relation").is_empty()
-}
-
-/// Of a statement's samples, those that wait in an extension.
-fn waits_for_others(statement: &StatementTime) -> f64 {
-    statement.events.iter().filter(|(name, _)| name.starts_with("Extension:")).map(|(_, share)| share).sum()
 }
 
 /// The server of a scan, in words.

@@ -79,7 +79,7 @@ fn grouped(scene: &mut Scene, filter: &str, known: &str) {
 }
 
 /// A statement that is planned for so long here, and with which sessions are seen to compute at every look.
-fn planned_long(scene: &mut Scene, planning_ms: f64, calls: u64) {
+pub(super) fn planned_long(scene: &mut Scene, planning_ms: f64, calls: u64) {
     let figures = json!({"calls": calls, "total_ms": 0.05 * calls as f64, "shared_hit": 900});
     statement(
         scene,

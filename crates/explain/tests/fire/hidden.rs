@@ -114,6 +114,51 @@ fn joined_by_or(scene: &mut Scene, text: &str, rows: Option<f64>) {
     }
 }
 
+/// A batch that locks rows for others, in one transaction: how old its states are at most, while it seems idle between two statements.
+fn batch(scene: &mut Scene, state_age_s: f64) {
+    let session = json!({"node": "n1", "pid": 100});
+    let fields = json!({"state": "idle in transaction", "xact_age_s": 60.0, "state_age_s": state_age_s, "query": "update account set due = $1 where id = $2"});
+    scene.set("session", session, fields);
+    for waiter in 0..6 {
+        let keys = json!({"node": "n1", "pid": 20 + waiter, "root": 100});
+        scene.set("block", keys, json!({"blocked_by": 100, "root_state": "idle in transaction", "depth": 1, "wait_s": 9.0, "lock_type": "transactionid"}));
+    }
+}
+
+/// A statement that is planned for long, on a table of which this is unusual.
+fn long_lists(scene: &mut Scene, peculiar: &str) {
+    let text = "select n from trade t join quote q on q.isin = t.isin where t.id = $1";
+    scene.event(1, event::QUERY, "", json!({"query_id": "9", "text": text}));
+    super::fit::planned_long(scene, 12.0, 2_000);
+    scene.fact(n1(), "peculiar", "public.quote", peculiar);
+}
+
+/// Errors of one kind all the time.
+fn errors(scene: &mut Scene, state: &str, message: &str) {
+    for second in 1..=100 {
+        let more = json!({"node": "n1", "severity": "ERROR", "sqlstate": state, "repeated": 2});
+        scene.event(second, event::SERVER_LOG, message, more);
+    }
+}
+
+const NO_IDS: &str = "database is not accepting commands to avoid wraparound data loss in database \"shop\"";
+
+/// A subscription whose worker ends at the same change again and again.
+fn conflict(scene: &mut Scene) {
+    let keys = json!({"node": "n1", "subscription": "sub_paid"});
+    scene.set(
+        "subscription",
+        keys,
+        json!({"apply_errors": 1, "sync_errors": 0, "enabled": true, "own": false, "running": false}),
+    );
+    for message in [
+        "background worker \"logical replication apply worker\" (PID 7) exited with exit code 1",
+        "conflict detected on relation \"public.paid\"",
+    ] {
+        scene.event(5, event::SERVER_LOG, message, json!({"node": "n1", "severity": "ERROR"}));
+    }
+}
+
 /// Rules, levels and changes.
 pub(super) const CASES: &[Fires] = &[
     ("LOG-04", Counter, |scene| in_kernel(scene, 4, "pipe_write")),
@@ -175,4 +220,30 @@ pub(crate) const TOLD: &[(&str, Change, &str)] = &[
         "sec.visit is scanned about as often, 90,000 rows each time",
     ),
     ("LOG-04", |scene| in_kernel(scene, 4, "unix_wait_for_peer"), "the system's log"),
+    ("LCK-01", |scene| batch(scene, 0.003), "at work, one statement after another, in one long transaction"),
+    ("LCK-01", |scene| batch(scene, 50.0), "is itself idle in transaction"),
+    (
+        "PLAN-04",
+        |scene| long_lists(scene, "it is unlogged; statistics target 10000 for column isin"),
+        "column isin of public.quote has a statistics target of 10,000",
+    ),
+    // Of a column that the statement does not name.
+    (
+        "PLAN-04",
+        |scene| long_lists(scene, "statistics target 10000 for column venue"),
+        "all 160 partitions are planned",
+    ),
+    (
+        "TXN-13",
+        |scene| errors(scene, "54000", NO_IDS),
+        "every statement that writes is refused, because a database is about to run out of transaction ids",
+    ),
+    // Another limit has the same SQLSTATE.
+    (
+        "TXN-13",
+        |scene| errors(scene, "54000", "index row size 2712 exceeds btree version 4 maximum 2704"),
+        "statements a second fail: index row size",
+    ),
+    ("REP-07", conflict, "fails again and again"),
+    ("REP-07", conflict, "conflict detected on relation \"public.paid\""),
 ];

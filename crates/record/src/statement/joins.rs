@@ -1,7 +1,9 @@
 //! Conditions between two tables that no join but a nested loop can use: hash and merge joins need columns that are equal.
 
 use super::WALK_DEPTH_MAX;
-use sqlparser::ast::{BinaryOperator, Expr, JoinConstraint, JoinOperator, Select, SetExpr, Statement};
+use sqlparser::ast::{
+    BinaryOperator, Expr, JoinConstraint, JoinOperator, Select, SetExpr, Statement, TableFactor,
+};
 use std::collections::BTreeSet;
 
 /// A condition by which two tables are joined, and which is an OR.
@@ -9,7 +11,7 @@ use std::collections::BTreeSet;
 pub struct OrJoin {
     /// As SQL.
     pub text: String,
-    /// The tables, by the names that the condition has for them.
+    /// The tables, as FROM has them; by its alias, what is none.
     pub tables: (String, String),
     /// It holds where two columns are equal, or both of them NULL.
     pub is_null_safe: bool,
@@ -51,7 +53,7 @@ fn in_select(select: &Select, found: &mut Vec<OrJoin>, depth: usize) {
     let mut conjuncts = vec![];
     for table in &select.from {
         for factor in std::iter::once(&table.relation).chain(table.joins.iter().map(|join| &join.relation)) {
-            if let sqlparser::ast::TableFactor::Derived { subquery, .. } = factor {
+            if let TableFactor::Derived { subquery, .. } = factor {
                 in_query(subquery, found, depth + 1);
             }
         }
@@ -64,13 +66,36 @@ fn in_select(select: &Select, found: &mut Vec<OrJoin>, depth: usize) {
     if let Some(expr) = &select.selection {
         split(expr, &mut conjuncts, 0);
     }
+    let named = names(select);
     let equal: Vec<(String, String)> = conjuncts.iter().filter_map(|expr| equal_tables(expr)).collect();
     for expr in conjuncts {
         let Some(one) = or_join(expr) else { continue };
         if !equal.contains(&one.tables) {
-            found.push(one);
+            let (left, right) = one.tables;
+            found.push(OrJoin { tables: (named_as(&named, left), named_as(&named, right)), ..one });
         }
     }
+}
+
+/// What the aliases of a FROM stand for.
+fn names(select: &Select) -> Vec<(String, String)> {
+    let factors = select.from.iter().flat_map(|table| {
+        std::iter::once(&table.relation).chain(table.joins.iter().map(|join| &join.relation))
+    });
+    let of_one = |factor: &TableFactor| match factor {
+        TableFactor::Table { name, alias: Some(alias), .. } => {
+            let alias = &alias.name;
+            let short =
+                if alias.quote_style.is_some() { alias.value.clone() } else { alias.value.to_lowercase() };
+            Some((short, name.to_string()))
+        }
+        _ => None,
+    };
+    factors.filter_map(of_one).collect()
+}
+
+fn named_as(names: &[(String, String)], alias: String) -> String {
+    names.iter().find(|(short, _)| *short == alias).map_or(alias, |(_, name)| name.clone())
 }
 
 fn condition_of(operator: &JoinOperator) -> Option<&Expr> {
@@ -177,7 +202,7 @@ mod tests {
 
     #[test]
     fn an_or_between_two_tables_that_have_nothing_equal_is_found() {
-        let pair = |is_null_safe| vec![("f".to_string(), "s".to_string(), is_null_safe)];
+        let pair = |is_null_safe| vec![("fact".to_string(), "store".to_string(), is_null_safe)];
         for text in [
             "select s.a, sum(f.b) from fact f join store s on ((f.code = s.code) or ((f.code is null) and (s.code is null))) group by 1",
             "select 1 from fact f, store s where f.day > $1 and (s.code = f.code or f.code is null and s.code is null)",

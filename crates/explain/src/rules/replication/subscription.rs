@@ -2,13 +2,17 @@
 
 use crate::case::{Case, Thing};
 use crate::rule::{Answer, Claim};
+use crate::rules::costly::plain;
 use crate::rules::paste::literal;
+use crate::units;
 use record::event;
 use record::finding::{Level, Severity};
 use record::watched::own;
 
 /// A slot that was seen so shortly before the end of the recording is there.
 const SLOT_SEEN_US: u64 = 10_000_000;
+/// Characters of a line of the log in a claim.
+const MESSAGE_CHARS: usize = 120;
 /// What PostgreSQL's own subscriptions need where the slot is gone.
 const NATIVE_ANEW: &str = "take the slot's name away (ALTER SUBSCRIPTION ... SET (slot_name = NONE)), drop the subscription, empty its tables here, and \
     make it again with copy_data, which makes the slot and copies the rows";
@@ -40,29 +44,42 @@ fn failing(case: &Case, subscription: &Thing<'_>) -> Option<Claim> {
     if errors == 0.0 {
         return None;
     }
-    let log = case.events_of(event::SERVER_LOG).find(|event| {
-        ["conflict", "duplicate key", "logical replication"].iter().any(|part| event.message.contains(part))
-    });
+    // What the worker met, rather than that it ended.
+    let log = ["conflict", "duplicate key", "logical replication"]
+        .iter()
+        .find_map(|part| case.events_of(event::SERVER_LOG).find(|event| event.message.contains(part)));
     let name = record::statement::quoted(subscription.name);
     let is = |field: &str| subscription.lines.flag(field) != Some(false);
     let state = record::subscription::state(is("enabled"), is("running"), errors as u64);
     let which = if is("enabled") && is("running") { " that fail" } else { "" };
-    let what = format!("{state}: changes of the other node{which} are not applied");
+    let reason = log.map_or(String::new(), |event| format!(": {}", plain(&event.message, MESSAGE_CHARS)));
+    // An enabled one is started again every few seconds, and comes to the same change.
+    let what = match is("enabled") && !is("running") {
+        true => format!(
+            "fails again and again ({} while it was watched), at the same change each time, and applies nothing{reason}",
+            units::counted(errors as usize, "error")
+        ),
+        false => format!("{state}: changes of the other node{which} are not applied{reason}"),
+    };
+    let skip = match log.and_then(|event| lsn_in(&event.message)) {
+        Some(lsn) => format!(
+            "ALTER SUBSCRIPTION {name} SKIP (lsn = '{lsn}'); -- loses the changes of that transaction"
+        ),
+        None => format!(
+            "SELECT pg_current_logfile(); -- DETAIL of that error has the key of the row, CONTEXT the LSN ('finished at') for ALTER SUBSCRIPTION {name} SKIP"
+        ),
+    };
+    let enable = (!is("enabled")).then(|| format!("ALTER SUBSCRIPTION {name} ENABLE;"));
+    let commands: Vec<&str> = std::iter::once(skip.as_str()).chain(enable.as_deref()).collect();
     Some(
         claim(subscription, Severity::High, &what)
             .number("errors", errors)
             .with(log, |claim, event| claim.because(format!("the server's log: {}", event.message)))
             .because("its slot on the publisher keeps WAL until this is repaired (REP-03)")
             .remedy(
-                "repair the conflicting row, or skip the transaction named in the log",
-                &[
-                    &match log.and_then(|event| lsn_in(&event.message)) {
-                        Some(lsn) => format!("ALTER SUBSCRIPTION {name} SKIP (lsn = '{lsn}'); -- loses the changes of that transaction"),
-                        None => "SELECT subname, apply_error_count FROM pg_stat_subscription_stats; -- the log has the row, and 'finished at' the LSN to skip"
-                            .to_string(),
-                    },
-                    &format!("ALTER SUBSCRIPTION {name} ENABLE;"),
-                ],
+                "remove or change the row that is in the way on this node (a duplicate key: the one that is there), and the worker goes on by itself at its \
+                 next start; or skip the transaction of the other node, which loses all of its changes",
+                &commands,
             ),
     )
 }

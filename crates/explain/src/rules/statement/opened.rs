@@ -3,7 +3,7 @@
 use crate::case::Case;
 use crate::node_time;
 use crate::rule::Claim;
-use crate::rules::costly::{in_a_line, lowered, peculiar_of, plain};
+use crate::rules::costly::{in_a_line, in_extension, lowered, peculiar_of, plain};
 use crate::units;
 use record::finding::{Severity, StatementTime};
 use record::watched::FUNCTION_TEXT;
@@ -34,10 +34,6 @@ pub(super) struct Opener<'a> {
     by: Option<String>,
 }
 
-fn waits(statement: &StatementTime) -> f64 {
-    statement.events.iter().filter(|(name, _)| name.starts_with("Extension:")).map(|(_, share)| share).sum()
-}
-
 impl<'a> Opener<'a> {
     /// `None` without dblink, or where no statement is executed as often as connections are opened.
     pub(super) fn of(case: &'a Case, node: &str, opened_per_s: f64) -> Option<Opener<'a>> {
@@ -47,7 +43,7 @@ impl<'a> Opener<'a> {
             let calls = one.calls_per_s.unwrap_or(0.0) / opened_per_s.max(f64::MIN_POSITIVE);
             let names_it = lowered(&one.text).contains(EXTENSION);
             (PER_CONNECTION_MIN..=PER_CONNECTION_MAX).contains(&calls)
-                && (names_it || waits(one) >= WAITS_MIN)
+                && (names_it || in_extension(one) >= WAITS_MIN)
         };
         let statement =
             time.statements.iter().filter(fits).max_by(|left, right| left.share.total_cmp(&right.share))?;
@@ -65,13 +61,14 @@ impl<'a> Opener<'a> {
         if self.statement.share >= SHARE_HIGH { Severity::High } else { Severity::Medium }
     }
 
-    /// As the end of the claim.
+    /// As the end of the claim. What is known of it is counted for the statement that the client sends, not for one inside of it.
     pub(super) fn words(&self) -> String {
+        let text = if self.statement.outer.is_empty() { &self.statement.text } else { &self.statement.outer };
         format!(
             ": by dblink, within a statement that takes {} of the session time{}: {}",
             units::percent(self.statement.share),
             self.by.as_ref().map_or(String::new(), |by| format!(" ({})", plain(by, PECULIAR_CHARS))),
-            plain(&self.statement.text, STATEMENT_CHARS)
+            plain(text, STATEMENT_CHARS)
         )
     }
 
@@ -83,7 +80,7 @@ impl<'a> Opener<'a> {
                 "it is executed {} times a second, about as often as a connection is opened, and its sessions wait in an extension in {} of their samples; \
                  dblink is installed here, and each of its calls without the name of a connection opens one and closes it",
                 units::short(self.statement.calls_per_s.unwrap_or(0.0)),
-                units::percent(waits(self.statement).min(1.0))
+                units::percent(in_extension(self.statement).min(1.0))
             ))
             .not("clients of the server: a pool of the application does not see these connections")
     }

@@ -5,7 +5,7 @@ mod wordy;
 use crate::case::engine::reset_command;
 use crate::case::{Case, Thing};
 use crate::rule::{Answer, Claim};
-use crate::rules::costly::{ages, busy, in_a_line, lowered, severity};
+use crate::rules::costly::{ages, busy, in_a_line, lowered, peculiar_of, severity};
 use crate::units;
 use record::finding::{Level, NodeTime, StatementTime};
 use record::statement::{self, Verb};
@@ -347,6 +347,8 @@ const GEQO_THRESHOLD: f64 = 12.0;
 const TARGET_MIN: f64 = 1_000.0;
 const ORDERS_REMEDY: &str = "take the settings back (the number of orders grows with the factorial of the tables), or keep them for the session of the one \
     report that needs them (SET LOCAL); a prepared statement is planned once per session";
+const OWN_TARGET_REMEDY: &str = "take the target back to the default, or to some hundreds, and analyse: plans then take a hundredth of the time; a prepared \
+    statement is planned five times in each session before its plan is kept";
 const TARGET_REMEDY: &str = "take the setting back, and give the few columns that need it a target of their own (ALTER TABLE ... ALTER COLUMN ... SET \
     STATISTICS); prepare the statement once per session";
 
@@ -359,6 +361,9 @@ fn reason(
     calls_per_s: f64,
 ) -> Option<Why> {
     let number = |field: &str| plan.and_then(|plan| plan.lines.last(field)).unwrap_or(0.0);
+    if let Some(why) = of_targets(case, time, statement) {
+        return Some(why);
+    }
     let (partitions, removed) = (number("partitions"), number("partitions_removed"));
     if partitions < PARTITIONS_MIN
         && let Some(why) = of_settings(case, time, statement, calls_per_s)
@@ -382,6 +387,36 @@ fn reason(
         return Some((format!(": {} partitions are planned", units::short(partitions)), KEY_REMEDY, vec![]));
     }
     (tables >= TABLES_MIN).then(|| (of_tables(tables), TABLES_REMEDY, vec![]))
+}
+
+/// Columns of the tables of a statement with so high a target of statistics of their own that the planner compares long lists of values.
+fn of_targets(case: &Case, time: &NodeTime, statement: &StatementTime) -> Option<Why> {
+    const BEGIN: &str = "statistics target ";
+    let mut found: Vec<(f64, &str, &str)> = vec![];
+    for fact in peculiar_of(case, &time.node, &statement.text) {
+        let targets = fact.value.split("; ").find_map(|part| part.strip_prefix(BEGIN)).unwrap_or_default();
+        for (target, column) in targets.split(", ").filter_map(|one| one.split_once(" for column ")) {
+            let target = target.parse().unwrap_or(0.0);
+            if target >= TARGET_MIN {
+                found.push((target, &fact.name, column));
+            }
+        }
+    }
+    let named = statement::names(&statement.text);
+    found.retain(|(_, _, column)| named.iter().any(|name| name == column.trim_matches('"')));
+    let (largest, relation, column) = *found.first()?;
+    let others = if found.len() > 1 { format!(", as {} more have", found.len() - 1) } else { String::new() };
+    let why = format!(
+        ": column {column} of {relation} has a statistics target of {}{others}, and the planner reads and compares lists of so many values each time",
+        units::short(largest)
+    );
+    let reset = found.iter().map(|(_, relation, column)| {
+        format!("ALTER TABLE {relation} ALTER COLUMN {column} SET STATISTICS -1;")
+    });
+    let mut tables: Vec<&str> = found.iter().map(|(_, relation, _)| *relation).collect();
+    tables.dedup();
+    let analyze = tables.iter().map(|relation| format!("ANALYZE {relation};"));
+    Some((why, OWN_TARGET_REMEDY, vec![reset.chain(analyze).collect::<Vec<_>>().join(" ")]))
 }
 
 fn of_tables(tables: usize) -> String {

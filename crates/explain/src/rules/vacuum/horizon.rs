@@ -106,6 +106,15 @@ fn other_end(
             let end = end_of("pg_terminate_backend", pid, begun).unwrap_or_else(|| {
                 "SELECT pid, backend_start, state, age(backend_xmin) FROM pg_stat_activity WHERE backend_xmin IS NOT NULL ORDER BY 4 DESC LIMIT 5;".to_string()
             });
+            let is_at_work = session.is_some_and(|session| session.lines.word("state") == "active");
+            if is_at_work {
+                const OF_REPORT: &str = "its statement runs for as long: end it, or wait for it; a report of many minutes belongs on a standby (without \
+                    hot_standby_feedback) or into hours with few changes, and a statement_timeout of its role keeps it from running longer than you can bear";
+                let look = format!(
+                    "SELECT pid, usename, application_name, now() - query_start AS runs, left(query, 60) AS query FROM pg_stat_activity WHERE pid = {pid};"
+                );
+                return (OF_REPORT.to_string(), vec![end, look]);
+            }
             let limit = "ALTER SYSTEM SET idle_in_transaction_session_timeout = '5min'; SELECT pg_reload_conf();".to_string();
             ("end the session, and set a timeout that ends such sessions", vec![end, limit])
         }

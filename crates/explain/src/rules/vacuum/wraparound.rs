@@ -62,7 +62,7 @@ pub(super) fn wraparound(case: &Case) -> Answer {
             "freeze the tables at a time of your choice, before vacuum is forced; batches use fewer transaction ids than single rows",
             &[
                 "VACUUM (FREEZE, INDEX_CLEANUP OFF, PARALLEL 0) t; -- each large table, several at once",
-                "$ vacuumdb --freeze --jobs 8 --min-xid-age 50000000 DB",
+                "$ vacuumdb --all --freeze --jobs 8 --min-xid-age 50000000",
             ],
         );
         claims.push(advise(case, server.place, server.lines, claim));
