@@ -4,6 +4,7 @@
 
 mod hostile;
 mod plans;
+mod reached;
 mod superuser;
 mod typed;
 mod unended;

@@ -39,6 +39,30 @@ fn tick(host: &mut LocalHost, clock: Clock) -> Batch {
     batch
 }
 
+/// A program stands in for a server process whose log is not read: it fills the pipe, and sleeps in the next write.
+#[test]
+fn a_process_that_writes_more_than_is_taken_is_seen_in_its_write() {
+    let server = server();
+    let mut writer = std::process::Command::new("yes").stdout(std::process::Stdio::piped()).spawn().expect("yes");
+    let board = Arc::new(Board::new());
+    set_node(&board, &server, &[writer.id()]);
+    let clock = Clock::start();
+    let mut host = LocalHost::new("here", board);
+    let start = Instant::now();
+    let mut seen = None;
+    while seen.is_none() && start.elapsed() < PATIENCE {
+        let batch = tick(&mut host, clock);
+        seen = batch.lines.iter().find_map(|(_, _, line)| match line {
+            Sampled::Backend(line) if line.blocked_write == Some(1) => Some(line.wchan.clone()),
+            _ => None,
+        });
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    writer.kill().expect("it is there");
+    writer.wait().expect("it ends");
+    assert!(seen.is_some_and(|place| place.contains("pipe")), "the kernel shows where it sleeps");
+}
+
 #[test]
 fn this_machine_is_described_and_its_server_seen_at_work() {
     let server = server();
