@@ -211,6 +211,12 @@ impl Claim {
         self
     }
 
+    /// It matters at least so much.
+    pub(crate) fn at_least(mut self, severity: Severity) -> Claim {
+        self.0.severity = self.0.severity.max(severity);
+        self
+    }
+
     /// When it was present.
     pub fn during(mut self, windows: impl IntoIterator<Item = Window>) -> Claim {
         self.0.windows.extend(windows);

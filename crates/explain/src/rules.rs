@@ -12,6 +12,7 @@ mod churn;
 mod columns;
 pub(crate) mod costly;
 mod cpu;
+mod cursor;
 mod ddl;
 mod decoders;
 mod disk;
@@ -125,7 +126,7 @@ const BEFORE: [&[Rule]; 37] = [
 ];
 
 /// Those behind them.
-const AFTER: [&[Rule]; 35] = [
+const AFTER: [&[Rule]; 36] = [
     siblings::RULES,
     remainder::RULES,
     checked::RULES,
@@ -158,6 +159,7 @@ const AFTER: [&[Rule]; 35] = [
     removed::RULES,
     unlike::RULES,
     unhashed::RULES,
+    cursor::RULES,
     capacity::RULES,
     distribution::RULES,
     observer::RULES,

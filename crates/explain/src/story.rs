@@ -16,7 +16,7 @@ use crate::rules::generator::deadlock::OVER_NODES;
 use crate::rules::lock::{BY_DESIGN, ENGINES};
 use crate::rules::observer::CPUS_FULL;
 use crate::rules::statement::BY_STATEMENT;
-use crate::rules::statement::OWN_LIMIT;
+use crate::rules::statement::{OWN_LIMIT, WHOLE_FUNCTION};
 use crate::rules::waste::DEAD_ROWS;
 use crate::units;
 use causes::CAUSES;
@@ -240,6 +240,8 @@ fn is_its(cause: &Finding, symptom: &Finding) -> bool {
         ("PLAN-86", "PLAN-01" | "PLAN-10" | "PLAN-45" | "PLAN-62" | "PLAN-24" | "PLAN-06") => {
             is_about(cause, symptom)
         }
+        // Without vacuum each table is full of what was deleted.
+        ("CFG-01", "PLAN-88") => cause.claim.contains("track_counts is off"),
         // A statement that is planned poorly for its price lacks no index.
         // The table whose vacuum makes way for each of them.
         ("VAC-12", _) => {
@@ -250,6 +252,7 @@ fn is_its(cause: &Finding, symptom: &Finding) -> bool {
         // Those that wait so shortly have no other reason to fail than the limit.
         ("VAC-05", "TXN-13") => only_with(IDS_LEFT),
         ("TXN-13", "DIST-06") => cause.numbers.contains_key(GIVES_UP_EARLY),
+        ("PLAN-01", "PLAN-02") => cause.numbers.contains_key(WHOLE_FUNCTION),
         ("PLAN-02", "PLAN-01") => cause.numbers.contains_key(OWN_LIMIT),
         _ => true,
     }

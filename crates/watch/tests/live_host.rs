@@ -43,7 +43,8 @@ fn tick(host: &mut LocalHost, clock: Clock) -> Batch {
 #[test]
 fn a_process_that_writes_more_than_is_taken_is_seen_in_its_write() {
     let server = server();
-    let mut writer = std::process::Command::new("yes").stdout(std::process::Stdio::piped()).spawn().expect("yes");
+    let mut writer =
+        std::process::Command::new("yes").stdout(std::process::Stdio::piped()).spawn().expect("yes");
     let board = Arc::new(Board::new());
     set_node(&board, &server, &[writer.id()]);
     let clock = Clock::start();

@@ -30,7 +30,7 @@ pub(super) const RULES: &[Rule] = &[
         title: "programs read the catalog beside their work",
         needs: &[Field("statement", "calls"), Field("server", "sessions_active")],
         limits: "50 statements a second that read only information_schema or pg_catalog, with 30 % of the time of all statements; medium with half of \
-         it; or one a second that takes 30 % of the session time; high with half of that (ours)",
+         it; or one in 5 s that takes 30 % of the session time; high with half of that (ours)",
         judge: catalog,
         links: &["https://www.postgresql.org/docs/current/information-schema.html"],
     },
@@ -50,7 +50,7 @@ const CATALOG_CALLS_PER_S_MIN: f64 = 50.0;
 const CATALOG_SHARE_MIN: f64 = 0.3;
 const CATALOG_SHARE_MEDIUM: f64 = 0.5;
 /// Statements a second on the catalog that take as much of the session time.
-const CATALOG_LONG_PER_S_MIN: f64 = 1.0;
+const CATALOG_LONG_PER_S_MIN: f64 = 0.2;
 /// Functions that look into the file system for each relation.
 const SIZES: [&str; 5] =
     ["pg_total_relation_size", "pg_relation_size", "pg_table_size", "pg_indexes_size", "pg_database_size"];

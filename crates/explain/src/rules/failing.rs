@@ -78,7 +78,7 @@ struct Known {
     text: &'static str,
 }
 
-const KNOWN: [Known; 22] = [
+const KNOWN: [Known; 24] = [
     Known {
         sqlstate: "23514",
         words: &["no partition of relation"],
@@ -138,6 +138,24 @@ const KNOWN: [Known; 22] = [
         what: "writes are sent to a session that may only read: a standby, or default_transaction_read_only",
         setting: "default_transaction_read_only",
         text: "connect writers with target_session_attrs=read-write",
+    },
+    Known {
+        sqlstate: "2200H",
+        words: &["reached maximum value of sequence"],
+        what: "inserts fail, because a sequence has given out its largest value: none of them can come through again",
+        setting: "",
+        text: "give the column and the sequence a larger type (bigint): ALTER TABLE ... ALTER COLUMN ... TYPE bigint writes the table anew and keeps everybody \
+            out meanwhile, so a new column that is filled beforehand is the way for a large table; until then negative numbers of an ascending sequence are \
+            free (ALTER SEQUENCE ... MINVALUE -2147483648 RESTART -2147483648), if nothing minds them",
+    },
+    Known {
+        sqlstate: DAMAGED,
+        words: &["invalid page in block"],
+        what: "blocks of a relation are damaged: its statements fail, and what was in them may be lost",
+        setting: "",
+        text: "stop changes of that relation, and copy the data directory before anything else; take the rows from a standby or a backup; an index is made \
+            anew \
+            (REINDEX); then look for the reason: disk, memory, file system (the kernel's log), fsync = off",
     },
     Known {
         sqlstate: OUT_OF_IDS,
@@ -369,7 +387,7 @@ fn is_of_locks(known: Option<&'static Known>) -> bool {
 fn severity(known: Option<&'static Known>, share: f64, is_short: bool, refused: f64) -> Severity {
     match known {
         Some(_) if share >= SHARE_HIGH || is_short => Severity::High,
-        Some(known) if known.sqlstate == OUT_OF_IDS => Severity::High,
+        Some(known) if [OUT_OF_IDS, DAMAGED, "2200H"].contains(&known.sqlstate) => Severity::High,
         // Every session that needs a lock at that moment fails, whatever it does.
         Some(_) if is_of_locks(known) => Severity::High,
         Some(_) => Severity::Medium,
@@ -417,6 +435,7 @@ fn of_kind(
     let commands = match known {
         _ if is_of_locks(known) => locks::commands(case, server.place),
         Some(known) if known.sqlstate == NO_PARTITION => partitions(&first.message),
+        Some(known) if known.sqlstate == DAMAGED => damaged(&first.message),
         _ => commands(known).into_iter().map(str::to_string).collect(),
     };
     let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
@@ -493,12 +512,27 @@ fn failing(case: &Case) -> Answer {
     Answer::of(claims, || "errors in the server's log, by their kinds".to_string())
 }
 
+/// SQLSTATE of data that is not as it was written.
+const DAMAGED: &str = "XX001";
 /// The number of a finding about a server without transaction ids for writes.
 pub(crate) const IDS_LEFT: &str = "transaction_ids_left";
 /// SQLSTATE of a statement that would need a transaction id when there are none left, among others.
 const OUT_OF_IDS: &str = "54000";
 /// SQLSTATE of a row that fits no partition.
 const NO_PARTITION: &str = "23514";
+
+/// Which relation has the file that a message names: `base/16384/16489`.
+fn damaged(message: &str) -> Vec<String> {
+    let path = message.split('"').nth(1).unwrap_or_default();
+    let file = path.rsplit('/').next().unwrap_or_default().split(['.', '_']).next().unwrap_or_default();
+    let look = match file.parse::<u64>() {
+        Ok(node) => format!(
+            "SELECT pg_filenode_relation(0, {node}); -- the relation, in its database; of another tablespace: its oid instead of 0"
+        ),
+        Err(_) => "SELECT pg_current_logfile(); -- the lines name block and file".to_string(),
+    };
+    vec![look, "$ dmesg | grep -iE 'i/o error|ata|nvme|edac|mce' | tail -n 20".to_string()]
+}
 
 /// The partitions that there are of the table in a message.
 fn partitions(message: &str) -> Vec<String> {

@@ -450,6 +450,8 @@ fn odd(case: &Case) -> Answer {
                 Claim::new(
                     match share {
                         _ if unknown.is_some() => Severity::Low,
+                        // Whatever it costs today, it grows until it is seen.
+                        _ if odd.name == "track_counts" => Severity::High,
                         Some(share) if share >= SHARE_MIN => of_share(share),
                         _ => Severity::Medium,
                     },

@@ -9,8 +9,10 @@ mod distance;
 mod each;
 mod first;
 mod fit;
+mod guessed;
 mod hidden;
 mod index;
+mod loops;
 mod narrow;
 mod order;
 mod otherwise;
@@ -58,9 +60,10 @@ const NEEDS: &[Need] = &[Field("plan", "cost_total"), Field("server", "sessions_
 const USE_PLANS: &[&str] = &["https://www.postgresql.org/docs/current/using-explain.html"];
 
 /// The rules about plans, by their modules.
-pub(super) const ALL: [&[Rule]; 11] = [
+pub(super) const ALL: [&[Rule]; 12] = [
     RULES,
     declared::RULES,
+    guessed::RULES,
     narrow::RULES,
     order::RULES,
     surplus::RULES,
@@ -112,7 +115,7 @@ const RULES: &[Rule] = &[
         title: "a nested loop was chosen for far fewer rows than there are",
         needs: NEEDS,
         limits: "10 % of the session time; a nested loop that is expected to return a tenth of the rows of an execution or less, 1,000 rows or more (ours)",
-        judge: nested_loop,
+        judge: loops::nested_loop,
         links: &["https://www.postgresql.org/docs/current/planner-stats.html"],
     },
     Rule {
@@ -339,6 +342,9 @@ fn recorded<'a>(case: &'a Case, time: &'a NodeTime, statement: &'a StatementTime
         .filter(|node| is_its(node) && node.lines.word("hash") == hash)
         .collect();
     nodes.sort_by(|left, right| number(left, "number").total_cmp(&number(right, "number")));
+    if refuted::is_of_catalog(&nodes) {
+        return None;
+    }
     Some(Planned { time, statement, plan, nodes })
 }
 
@@ -359,24 +365,6 @@ fn wrong_rows(planned: &Planned<'_>) -> Option<(f64, f64)> {
     }
     let (less, more) = (expected.min(counted).max(1.0), expected.max(counted));
     (more >= ROWS_MIN && more / less >= WRONG_FACTOR).then_some((expected, counted))
-}
-
-/// Nodes above which fewer rows leave the plan than the node returns.
-const REDUCES: [&str; 5] = ["Aggregate", "Limit", "Group", "Unique", "SetOp"];
-
-/// A nested loop that returns many more rows than it was chosen for.
-fn wrong_loop<'a>(planned: &Planned<'a>) -> Option<Thing<'a>> {
-    let counted = planned.statement.rows.filter(|rows| *rows >= ROWS_MIN && !planned.is_of_one_constant())?;
-    // Lists that multiply each other: the loop is right for the rows that there are.
-    if statement::shape(&planned.statement.text).is_ok_and(|shape| shape.side_by_side.len() > 1) {
-        return None;
-    }
-    let loops = planned.nodes.iter().filter(|node| node.lines.word("kind") == "Nested Loop");
-    let is_wrong = |node: &&Thing<'_>| {
-        let expected = node.lines.last("rows_planned").unwrap_or(f64::MAX);
-        expected * WRONG_FACTOR <= counted && !planned.above(node).iter().any(|kind| REDUCES.contains(kind))
-    };
-    loops.into_iter().find(is_wrong).copied()
 }
 
 /// `ANALYZE` of the tables with conditions, and statistics of columns that are compared together.
@@ -413,7 +401,7 @@ fn misestimate(case: &Case) -> Answer {
         // The plan of a statement inside of a function or trigger is not that of the one that was counted.
         let is_inner = !planned.statement.outer.is_empty();
         let is_other = is_inner
-            || wrong_loop(&planned).is_some()
+            || loops::wrong_loop(&planned).is_some()
             || is_limited(&planned)
             || is_explained(case, &planned);
         let Some((expected, counted)) = wrong_rows(&planned).filter(|_| !is_other) else { continue };
@@ -443,34 +431,6 @@ fn misestimate(case: &Case) -> Answer {
         );
     }
     Answer::of(claims, || "rows that plans expect, against rows per execution".to_string())
-}
-
-fn nested_loop(case: &Case) -> Answer {
-    let mut claims = vec![];
-    for planned in planned(case, SHARE_MIN) {
-        let Some(node) = wrong_loop(&planned) else { continue };
-        let expected = node.lines.last("rows_planned").unwrap_or(0.0);
-        let counted = planned.statement.rows.unwrap_or(0.0);
-        let commands = statistics(&planned);
-        let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
-        let text = format!(
-            "a statement that takes {} of the session time joins by a nested loop planned for {} rows, and returns {}",
-            planned.share(),
-            units::short(expected),
-            units::short(counted)
-        );
-        claims.push(
-            planned
-                .claim(case, Level::CoOccurrence, severity(planned.statement.share), text)
-                .number("rows_planned", expected)
-                .number("rows_per_call", counted)
-                .because(planned.file())
-                .because("a nested loop reads its inner side once for each outer row: it is chosen when few are expected")
-                .lacking("the time of another join: with SET enable_nestloop = off in one session EXPLAIN (ANALYZE) shows it")
-                .remedy("renew the statistics of its tables, so that the planner can choose a hash or merge join", &commands),
-        );
-    }
-    Answer::of(claims, || "nested loops of plans, against rows per execution".to_string())
 }
 
 fn partitions(case: &Case) -> Answer {

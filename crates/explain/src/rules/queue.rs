@@ -139,8 +139,22 @@ fn queue<'a>(case: &'a Case, time: &'a NodeTime) -> Option<Queue<'a>> {
         .filter(|program| case.is_of_nodes(host, program.name))
         .filter_map(|program| program.lines.rate("cpu_us"))
         .sum::<f64>();
-    let of_servers = (sessions - own_client + background / 1e6).max(of_program / 1e6);
-    let (own, others) = (used_by(&backends)?, used - own_client - of_servers - clients);
+    // Parallel workers of a quarter of a second, and sessions of one request, end between two looks: the server's process has what they used.
+    let ended_us = |who: &Thing<'_>| who.lines.rate("ended_us").unwrap_or(0.0);
+    let ended: f64 = case
+        .things("schedule")
+        .filter(|thing| thing.lines.word("host") == host && thing.name == "backends")
+        .map(|thing| ended_us(&thing))
+        .sum();
+    let of_lines: f64 = case
+        .things("backend")
+        .filter(|thing| thing.place == host && thing.lines.word("backend") == ENDED)
+        .filter_map(|thing| thing.lines.rate("cpu_us"))
+        .sum();
+    let ended = (ended - of_lines).max(0.0) / 1e6;
+    let of_servers = (sessions - own_client + background / 1e6 + ended).max(of_program / 1e6);
+    let own = used_by(&backends)? + ended_us(&backends) / 1e6;
+    let others = used - own_client - of_servers - clients;
     Some(Queue { waiting, host, others, clients, own, idle, cores })
 }
 

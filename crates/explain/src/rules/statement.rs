@@ -8,6 +8,7 @@ mod scan;
 mod spill;
 
 pub(super) use planning::{joined_tables, share as planning_share};
+pub(crate) use scan::WHOLE_FUNCTION;
 pub(super) use scan::{conditions_on, explain_it, is_scanned};
 
 use super::costly::{busy, in_a_line, severity};
@@ -161,6 +162,8 @@ const FROM_DISK_MAX: f64 = 1.0 / 3.0;
 const BLOCK_BYTES: f64 = 8192.0;
 /// The share of the session time in reads from which on small shared_buffers are more than a hint.
 const READING_SHARE_MIN: f64 = 0.1;
+/// Likewise, from where on it is more than low.
+const READING_SHARE_FELT: f64 = 0.15;
 
 /// Of the active sessions of a node, the share that its engine opened for work of other nodes.
 fn engine_share(case: &Case, node: &str) -> Option<f64> {
@@ -198,6 +201,7 @@ fn churn(case: &Case) -> Answer {
             _ => Severity::Medium,
         };
         let opener = opened::Opener::of(case, server.place, opened);
+        let pool = newcomer::pool(case, server.place, opened).filter(|_| opener.is_none());
         claims.push(
             Claim::new(
                 opener.as_ref().map_or(severity, |opener| severity.max(opener.severity())),
@@ -208,7 +212,7 @@ fn churn(case: &Case) -> Answer {
                     units::short(opened),
                     units::short(each),
                     opener.as_ref().map_or_else(
-                        || newcomer::role(case, server.place, opened).unwrap_or_default(),
+                        || pool.clone().or_else(|| newcomer::role(case, server.place, opened)).unwrap_or_default(),
                         opened::Opener::words
                     )
                 ),
@@ -233,7 +237,11 @@ fn churn(case: &Case) -> Answer {
             .because("pg_stat_database.sessions counts every session that was opened: the server starts a process for each, which fills its caches anew")
             .with(opener.as_ref(), |claim, opener| opener.described(claim))
             .remedy(
-                opener.as_ref().map_or(POOL, |_| opened::KEEP),
+                match (&opener, &pool) {
+                    (Some(_), _) => opened::KEEP,
+                    (None, Some(_)) => newcomer::KEEP_IN_POOL,
+                    (None, None) => POOL,
+                },
                 &["SELECT application_name, usename, client_addr, count(*) FROM pg_stat_activity \
                     WHERE backend_start > now() - interval '10 s' GROUP BY 1, 2, 3 ORDER BY 4 DESC;"],
             ),
@@ -448,7 +456,7 @@ fn buffers(case: &Case) -> Answer {
         let reading = reading.unwrap_or(0.0);
         claims.push(
             Claim::new(
-                if reading >= READING_SHARE_MIN { severity(reading) } else { Severity::Low },
+                if reading >= READING_SHARE_FELT { severity(reading) } else { Severity::Low },
                 Level::DiscriminatingCounter,
                 format!(
                     "{}: {} blocks a second are not in shared_buffers of {} and are copied from the page cache, {} of those touched",

@@ -166,7 +166,7 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
         "CFG-01",
         &[
             "PLAN-06", "PLAN-45", "WAL-03", "WAL-01", "WAL-05", "WAL-06", "LWL-05", "MEM-04", "SES-03",
-            "CPU-05", "TXN-02", "PLAN-01", "PLAN-03", "PLAN-04", "SES-02",
+            "CPU-05", "TXN-02", "PLAN-01", "PLAN-03", "PLAN-04", "SES-02", "PLAN-88",
         ],
     ),
     ("PLAN-57", &["PLAN-45", "PLAN-24", "PLAN-12", "PLAN-02", "PLAN-16", "MEM-04", "SES-03", "PLAN-06"]),
@@ -179,7 +179,7 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
     ("PLAN-08", &["PLAN-01", "MEM-04", "SES-03"]),
     ("PLAN-09", &["LWL-01", "SES-03", "PLAN-04", "PLAN-15", "PLAN-01"]),
     ("PLAN-15", &["LWL-01", "SES-03", "PLAN-01"]),
-    ("PLAN-01", &["MEM-04", "SES-03", "PLAN-06", "IO-07", "PLAN-25", "PLAN-12"]),
+    ("PLAN-01", &["PLAN-02", "MEM-04", "SES-03", "PLAN-06", "IO-07", "PLAN-25", "PLAN-12"]),
     ("PLAN-25", &["MEM-04", "SES-03", "IO-07", "PLAN-24"]),
     ("PLAN-87", &["PLAN-62", "PLAN-45", "PLAN-01", "PLAN-24", "MEM-04", "SES-03", "IO-07"]),
     ("PLAN-88", &["PLAN-24", "PLAN-12", "PLAN-05", "PLAN-16", "MEM-04", "SES-03", "PLAN-06", "IO-07"]),
@@ -193,7 +193,7 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
     ("PLAN-10", &["MEM-04", "SES-03", "PLAN-06", "IO-07", "PLAN-12"]),
     ("PLAN-46", &["MEM-04", "SES-03", "PLAN-06", "IO-07"]),
     ("PLAN-49", &["PLAN-24", "PLAN-01", "PLAN-06", "MEM-04", "SES-03"]),
-    ("SES-07", &["SES-03", "PLAN-04", "PLAN-24", "PLAN-02"]),
+    ("SES-07", &["SES-03", "PLAN-04", "PLAN-24", "PLAN-02", "PLAN-45"]),
     ("WAL-06", &["LWL-05"]),
     ("PLAN-48", &["PLAN-12", "PLAN-01", "PLAN-10", "PLAN-25", "MEM-04", "SES-03", "PLAN-06", "IO-07"]),
     ("VAC-13", &["PLAN-25", "PLAN-12", "MEM-04", "SES-03", "IO-07"]),
@@ -209,6 +209,14 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
         &[
             "SES-10", "PLAN-45", "PLAN-24", "PLAN-12", "PLAN-82", "PLAN-22", "PLAN-16", "MEM-04", "SES-03",
             "PLAN-06",
+        ],
+    ),
+    ("PLAN-94", &["PLAN-45", "PLAN-06", "MEM-04", "SES-03", "PLAN-24"]),
+    (
+        "PLAN-93",
+        &[
+            "PLAN-11", "PLAN-12", "PLAN-13", "PLAN-45", "PLAN-24", "PLAN-50", "PLAN-01", "MEM-04", "SES-03",
+            "PLAN-06", "PLAN-02",
         ],
     ),
     ("PLAN-91", &["OBS-01", "SES-03", "CPU-05", "PLAN-45"]),

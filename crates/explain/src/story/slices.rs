@@ -36,7 +36,7 @@ const COMPUTES: &[&str] = &[
     "SES-08", "SES-10", "SES-11", "TXN-06", "TXN-07", "TXN-08", "TXN-12", "TXN-13", "TXN-14", "TXN-15",
     "TXN-16", "TXN-17", "TXN-18", "TXN-19", "VAC-11", "VAC-13", "VAC-14", "VAC-15", "VAC-16", "VAC-17",
     "WAL-11", "PLAN-81", "PLAN-82", "PLAN-83", "PLAN-84", "PLAN-85", "PLAN-86", "PLAN-87", "PLAN-88",
-    "PLAN-89", "PLAN-90", "PLAN-91", "PLAN-92", "SES-12", "SES-15",
+    "PLAN-89", "PLAN-90", "PLAN-91", "PLAN-92", "PLAN-93", "PLAN-94", "SES-12", "SES-15",
 ];
 
 /// Every part but the sleeping by design, which loses nothing.

@@ -159,6 +159,77 @@ fn conflict(scene: &mut Scene) {
     }
 }
 
+/// A cursor of exports, and how many rows of its table are read in a second.
+fn cursor(scene: &mut Scene, read: u64) {
+    let figures = json!({"calls": 200, "rows": 2_000_000, "total_ms": 25_000.0, "shared_hit": 900_000});
+    super::work::statement(scene, "9", "FETCH 20000 FROM export", figures);
+    let text = "DECLARE export CURSOR FOR SELECT id, seconds FROM call WHERE file = 7 ORDER BY id";
+    scene.event(1, event::QUERY, "", json!({"node": "n1", "query_id": "8", "text": text, "user": "loader"}));
+    let keys = json!({"node": "n1", "database": "db", "relation": "public.call"});
+    scene.set(
+        "table",
+        keys,
+        json!({"bytes": 90_000_000, "live_rows": 3_000_000, "index_scans": 600, "index_rows": read * 60}),
+    );
+}
+
+/// A loop over rows that a condition keeps, planned to keep so many of a table, in a statement that returns so many.
+fn guessed(scene: &mut Scene, filter: &str, rows: u64) {
+    let text = "select item, sum(n) from paper p join price q on q.item = p.item where coalesce(p.state, $1) = $2 group by 1";
+    statement(scene, text, json!({"calls": 10, "rows": rows * 10}), json!({"rows_planned": 1.0}));
+    node(scene, 1, 0, "Nested Loop", json!({"condition": "(p.item = q.item)"}));
+    let fields = json!({"relation": "public.paper", "alias": "p", "filter": filter, "rows_planned": 5.0, "table_rows": 200_000.0});
+    node(scene, 2, 1, "Seq Scan", fields);
+}
+
+/// A statement on the catalog, which takes most of the time.
+fn of_catalog(scene: &mut Scene) {
+    let text = "select constraint_name from information_schema.table_constraints where table_name = $1";
+    statement(scene, text, json!({"calls": 9, "shared_hit": 4_000_000}), json!({}));
+    node(
+        scene,
+        1,
+        0,
+        "Seq Scan",
+        json!({"relation": "pg_catalog.pg_class", "filter": "(c.relkind = $1)", "table_rows": 21_427.0, "rows_planned": 2.0}),
+    );
+}
+
+/// A function that returns all rows of a table in FROM, with a setting of its own or not.
+fn whole_function(scene: &mut Scene, settings: &str) {
+    statement(
+        scene,
+        "select * from open_papers() where owner = $1",
+        json!({"calls": 100, "rows": 300, "shared_hit": 900_000}),
+        json!({}),
+    );
+    scene.drop_source("plan");
+    let keys = json!({"node": "n1", "database": "db", "relation": "public.paper"});
+    let fields =
+        json!({"bytes": 90_000_000, "live_rows": 400_000, "seq_scans": 600, "seq_rows": 240_000_000});
+    scene.set("table", keys, fields);
+    scene.fact(
+        n1(),
+        "function",
+        "open_papers",
+        "sql returning 1000 rows: select * from paper where closed is null",
+    );
+    if !settings.is_empty() {
+        scene.fact(n1(), "function_settings", "open_papers", settings);
+    }
+}
+
+/// A pool of pgbouncer with so many transactions a second, and as many connections that are opened.
+fn pool_without_memory(scene: &mut Scene, transactions: u64) {
+    scene.set("server", n1(), json!({"sessions_opened": 400, "xact_commit": 1_000}));
+    let keys = json!({"node": "n1", "pooler": "p", "database": "shop", "user": "portal"});
+    scene.set(
+        "pool",
+        keys,
+        json!({"pool_mode": "transaction", "transactions": transactions, "size": 10, "clients_waiting": 0}),
+    );
+}
+
 /// Rules, levels and changes.
 pub(super) const CASES: &[Fires] = &[
     ("LOG-04", Counter, |scene| in_kernel(scene, 4, "pipe_write")),
@@ -170,6 +241,9 @@ pub(super) const CASES: &[Fires] = &[
     ("PLAN-61", Co, |scene| of_function(scene, 2, "branch")),
     ("PLAN-92", Co, |scene| joined_by_or(scene, NULL_SAFE, Some(90_000.0))),
     ("PLAN-92", Co, |scene| joined_by_or(scene, NULL_SAFE, None)),
+    ("PLAN-94", Co, |scene| cursor(scene, 4_000_000)),
+    ("PLAN-93", Co, |scene| guessed(scene, "(COALESCE(p.state, $1) = $2)", 300)),
+    ("SES-07", Counter, of_catalog),
 ];
 
 /// What only looks like it.
@@ -187,6 +261,12 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
     ("PLAN-61", |scene| of_function(scene, 2, "title")),
     // A function in FROM is called once.
     ("PLAN-24", |scene| of_function(scene, 2, "branch")),
+    // A cursor that finds what it returns; a column that is compared, and an estimate that fits.
+    ("PLAN-94", |scene| cursor(scene, 300_000)),
+    ("PLAN-93", |scene| guessed(scene, "(p.state = $2)", 300)),
+    ("PLAN-93", |scene| guessed(scene, "(COALESCE(p.state, $1) = $2)", 5)),
+    // The catalog gets no index.
+    ("PLAN-10", of_catalog),
     // A loop over few rows, and an equality beside the OR.
     ("PLAN-92", |scene| joined_by_or(scene, NULL_SAFE, Some(90.0))),
     ("PLAN-92", |scene| {
@@ -245,5 +325,21 @@ pub(crate) const TOLD: &[(&str, Change, &str)] = &[
         "statements a second fail: index row size",
     ),
     ("REP-07", conflict, "fails again and again"),
+    (
+        "PLAN-01",
+        |scene| whole_function(scene, "search_path=public"),
+        "because it has settings of its own (search_path=public)",
+    ),
+    ("PLAN-01", |scene| whole_function(scene, ""), "one of these keeps it from that: VOLATILE"),
+    (
+        "SES-01",
+        |scene| pool_without_memory(scene, 400),
+        "as many as the pool of shop in pgbouncer has transactions (transaction)",
+    ),
+    (
+        "TXN-13",
+        |scene| errors(scene, "XX001", "invalid page in block 701 of relation \"base/16384/16489\""),
+        "blocks of a relation are damaged",
+    ),
     ("REP-07", conflict, "conflict detected on relation \"public.paid\""),
 ];

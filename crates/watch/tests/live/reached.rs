@@ -25,7 +25,8 @@ fn a_server_that_writes_at_each_login_is_watched_by_a_session_that_only_reads() 
             _ => None,
         });
         assert!(commits < 1_000, "{commits}");
-        let mut count = || setup.query_one("select count(*) from login", &[]).expect("it runs").get::<_, i64>(0);
+        let mut count =
+            || setup.query_one("select count(*) from login", &[]).expect("it runs").get::<_, i64>(0);
         let begun = count();
         assert!(begun > 0, "the trigger has seen our session");
         let only_reads: bool = client(server, "look")

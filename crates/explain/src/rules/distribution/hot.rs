@@ -96,7 +96,12 @@ fn claim(case: &Case, node: &str, waits: &Waits, (share, locks): (f64, f64)) -> 
     let reference =
         statement.as_ref().and_then(|(text, _)| reference::Reference::of(case, node, text, relation));
     let takes_next = statement.as_ref().is_some_and(|(text, _)| takes_next(text));
-    let joined = statement.as_ref().and_then(|(text, _)| joined::of(text, relation));
+    // Those that wait most need not be the ones that lock too much.
+    let of_others = || {
+        let texts = case.events_of(record::event::QUERY).filter(|one| Case::word_of(one, "node") == node);
+        texts.into_iter().find_map(|one| joined::of(Case::word_of(one, "text"), relation))
+    };
+    let joined = statement.as_ref().and_then(|(text, _)| joined::of(text, relation)).or_else(of_others);
     // Where many tables take part, the first of them is no answer.
     let of_which = tables.first().filter(|(_, of_all)| locks > share / 2.0 && *of_all >= MOST_SHARE);
     Claim::new(

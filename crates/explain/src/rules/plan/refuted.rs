@@ -98,3 +98,10 @@ fn claim(case: &Case, planned: &Planned<'_>, table: &Thing<'_>) -> Claim {
             &[],
         )
 }
+
+/// Whether a plan reads the catalog alone, which gets no other indexes and no other statistics (SES-07).
+pub(super) fn is_of_catalog(nodes: &[Thing<'_>]) -> bool {
+    let relations = nodes.iter().map(|node| node.lines.word("relation")).filter(|name| !name.is_empty());
+    let mut relations = relations.peekable();
+    relations.peek().is_some() && relations.all(|name| name.starts_with("pg_catalog."))
+}

@@ -1,6 +1,7 @@
 //! PLAN-01: statements that scan a table for a few of its rows.
 
 mod ordered;
+mod whole;
 
 use crate::case::{Case, Thing};
 use crate::rule::{Answer, Claim};
@@ -14,6 +15,8 @@ use crate::units;
 use record::finding::{Level, NodeTime, Severity, StatementTime};
 use record::statement::{self, Condition, Verb};
 use record::watched::{FUNCTION_TEXT, Fact};
+
+pub(crate) use whole::WHOLE_FUNCTION;
 
 /// Characters of a statement that is offered for pasting; what is cut ends with an ellipsis, and is not offered.
 const PASTED_CHARS_MAX: usize = 2_000;
@@ -278,6 +281,9 @@ fn reading_function<'a>(case: &'a Case, scan: &Scan<'_>) -> Option<&'a Fact> {
 fn with_function(case: &Case, scan: &Scan<'_>, function: &Fact) -> Claim {
     let name = plain(&function.name, NAME_CHARS);
     let each = scan.scans / scan.calls.max(f64::MIN_POSITIVE);
+    if each <= whole::ONCE_MAX {
+        return whole::claim(case, scan, function);
+    }
     let lack = format!(
         "function {name}() reads it, which the statement calls for its rows: {} scans for each execution",
         units::short(each)
