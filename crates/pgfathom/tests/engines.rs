@@ -409,6 +409,44 @@ fn postgres_pro_multimaster_is_loaded_verified_driven_and_proved() {
     }
 }
 
+/// A node that was away when a proof began gets its tables without the comment that marks them. If the entry dies then, the tables are the proof's all the same,
+/// sessions leave a node that refuses everything, and a fault on a node that still catches up waits for it.
+#[test]
+fn proofs_outlive_the_nodes_of_postgres_pro_multimaster() {
+    let Some(mut trial) = trial("engine-mtm", &Topology::Mtm { nodes: 3 }, None) else { return };
+    let is_there = |trial: &Trial, node: usize| {
+        testing::wait_for("the node is online", || {
+            trial.lab.servers.node(node).value("select 1::text").is_ok_and(|one| one.is_some())
+        });
+    };
+    trial.lab.servers.node_mut(1).kill9().expect("the server is killed");
+    let prove = "prove bank -T 14 -o outlived";
+    let command = trial.lab.command(prove);
+    let proving = std::thread::spawn(move || labs::typed(command, prove));
+    testing::wait_for("money moves", || {
+        let moved = "select 1::text from pgfathom_prove.bank where bal <> 1000 limit 1";
+        trial.lab.servers.node(2).value(moved).is_ok_and(|one| one.is_some())
+    });
+    trial.lab.servers.node_mut(1).start_again().expect("the server starts again");
+    is_there(&trial, 1);
+    trial.lab.servers.node_mut(0).kill9().expect("the server is killed");
+    let ended = proving.join().expect("the proof ends");
+    assert_eq!(ended.exit, Some(0), "{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stdout.contains("2 promises: 2 kept"), "{}", ended.stdout);
+    trial.lab.servers.node_mut(0).start_again().expect("the server starts again");
+    is_there(&trial, 0);
+    for node in [0, 1, 2] {
+        let left = "select count(*)::text from pg_catalog.pg_namespace where nspname = 'pgfathom_prove'";
+        assert_eq!(trial.lab.sql(node, left), "0", "the tables of the proof are removed on node {node}");
+    }
+    // Right after it is started the node catches up, and refuses everything.
+    trial.lab.servers.node_mut(0).kill9().expect("the server is killed");
+    trial.lab.expect(0, "prove twin -T 3 --watch off -o meanwhile");
+    trial.lab.servers.node_mut(0).start_again().expect("the server starts again");
+    let paused = trial.lab.expect(0, "prove bank --fault pause:m1@2s,heal@6s -T 14 -o paused");
+    assert!(paused.stdout.contains("2 promises: 2 kept"), "{}", paused.stdout);
+}
+
 #[test]
 fn pgactive_is_loaded_verified_driven_and_proved() {
     let topology = Topology::Pgactive { nodes: 2 };
