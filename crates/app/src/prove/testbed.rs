@@ -243,11 +243,8 @@ impl Testbed {
                 let node = |node: &engines::ClusterNode| of_others(node, None, allowed);
                 Site::new(cluster.engine, cluster.nodes.iter().map(node).collect(), Arc::clone(journal))
             }
-            Some(FileAddress { path, file, .. }) => {
-                // A cluster is also named by its folder.
-                let folder =
-                    if path.is_dir() { path.as_path() } else { path.parent().unwrap_or(Path::new(".")) };
-                let ways = NodeWays::of(folder)?;
+            Some(address @ FileAddress { file, .. }) => {
+                let ways = NodeWays::of(address.folder())?;
                 let node = |node| Ok(with_ways(node_of(node, file, allowed)?, &cluster, &ways));
                 let nodes = cluster.nodes.iter().map(node).collect::<Result<_, Failure>>()?;
                 Site::new(cluster.engine, nodes, Arc::clone(journal))
