@@ -326,7 +326,9 @@ impl Work<'_> {
             .iter()
             .map(|cell| {
                 let (connect, data) = (cell.pair.0, cell.pair.1.filter(|data| *data != cell.pair.0)?);
-                let slower = own(cell.operation, connect)?.max(own(cell.operation, data)?);
+                // A coordinator without rows has no own time.
+                let of_data = own(cell.operation, data)?;
+                let slower = own(cell.operation, connect).map_or(of_data, |of_entry| of_entry.max(of_data));
                 Some(probe?.explain(cell.operation, (connect, data), slower, cell.p50_us()?))
             })
             .collect();
