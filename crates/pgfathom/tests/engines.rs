@@ -573,23 +573,29 @@ fn every_node_has_what_one_wrote(trial: &Trial) {
     testing::wait_for("every node has what one wrote into partitions", || verified().is_some());
     let ended = verified().expect("it stays so");
     assert!(ended.stdout.contains("3 leaf tables"), "{}", ended.stdout);
-    a_proof_that_kills_a_node_leaves_replication_as_it_was(trial);
-    // Its connections between nodes cannot be delayed, and the command that makes some which are is named.
-    let wide = labs::expect(8, lab.command("prove wide -T 1 -o near"), "prove wide").stdout;
-    let words = wide.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(words.contains(&format!("pgfathom up {} --delay", trial.kind())), "{wide}");
 }
 
 /// Rows that arrive for a table that is gone stop replication for good, with the user's own tables. A node that was killed sends them late.
-fn a_proof_that_kills_a_node_leaves_replication_as_it_was(trial: &Trial) {
-    let lab = &trial.lab;
-    lab.expect(0, "prove ack -T 6 --fault kill:m1@1s,heal@3s -o killed");
-    for node in [0, 1] {
-        let left = "select count(*)::text from pg_catalog.pg_namespace where nspname = 'pgfathom_prove'";
-        assert_eq!(lab.sql(node, left), "0", "node {node}");
+#[test]
+fn a_proof_that_kills_a_node_leaves_replication_as_it_was() {
+    let [pgactive, pglogical] = [Topology::Pgactive { nodes: 2 }, Topology::Pglogical { nodes: 2 }];
+    for (need, topology) in [("engine-pgactive", pgactive), ("engine-pglogical", pglogical)] {
+        let Some(trial) = trial(need, &topology, None) else { continue };
+        let lab = &trial.lab;
+        let kill = "prove ack -T 6 --fault kill:m1@1s,heal@3s -o killed";
+        is_judged(&labs::typed(lab.command(kill), kill));
+        for node in [0, 1] {
+            let left = "select count(*)::text from pg_catalog.pg_namespace where nspname = 'pgfathom_prove'";
+            assert_eq!(lab.sql(node, left), "0", "node {node}");
+        }
+        // Each node shows what the other one writes, or a proof does not begin.
+        let after = "prove bank -T 3 -o afterwards";
+        is_judged(&labs::typed(lab.command(after), after));
+        // Its connections between nodes cannot be delayed, and the command that makes some which are is named.
+        let wide = lab.expect(8, "prove wide -T 1 -o near").stdout;
+        let words = wide.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words.contains(&format!("pgfathom up {} --delay", topology.kind())), "{wide}");
     }
-    // Each node shows what the other one writes, or a proof does not begin.
-    lab.expect(0, "prove bank -T 3 -o afterwards");
 }
 
 #[test]

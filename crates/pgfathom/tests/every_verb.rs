@@ -47,11 +47,6 @@ impl Trial {
         Trial { datasets, ..self }
     }
 
-    /// The kind of cluster for `up`.
-    pub(crate) fn kind(&self) -> &'static str {
-        self.row
-    }
-
     fn note(&self, verb: &str) {
         tried::note(self.row, &self.release, verb, "yes");
     }

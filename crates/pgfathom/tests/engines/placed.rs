@@ -80,14 +80,15 @@ fn commits_of_engines_are_counted_by_the_distance_of_their_nodes() {
         };
         assert_eq!(matrix.exit, Some(0), "{}{}", matrix.stdout, matrix.stderr);
         assert!(matrix.stdout.contains("commit latency"), "{}", matrix.stdout);
-        let operations =
-            json("matrix")["summary"]["matrix"]["operations"].as_array().cloned().unwrap_or_default();
-        let cells = operations.iter().flat_map(|one| one["cells"].as_array().cloned().unwrap_or_default());
-        for cell in cells.filter(|cell| cell["data"].is_string() && cell["connect"] != cell["data"]) {
+        let matrix = json("matrix")["summary"]["matrix"].clone();
+        let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+        let nodes = list(&matrix["connect"]);
+        let cells = list(&matrix["operations"]).into_iter().flat_map(|one| list(&one["cells"]));
+        for cell in cells.filter(|cell| nodes.contains(&cell["data"]) && cell["connect"] != cell["data"]) {
             // The client is near to every node, so only the way between both explains what such a row takes.
             let [predicted, measured] = ["predicted_us_p50", "latency_us_p50"]
                 .map(|name| cell[name].as_f64().unwrap_or_else(|| panic!("{kind}: no {name}: {cell}")));
-            assert!(predicted >= 20_000.0 && (measured - predicted).abs() < 15_000.0, "{kind}: {cell}");
+            assert!(predicted >= 20_000.0 && measured + 15_000.0 > predicted, "{kind}: {cell}");
         }
         let promises = json("wide")["steps"][0]["promises"].as_array().cloned().unwrap_or_default();
         let predicted: Vec<_> =
