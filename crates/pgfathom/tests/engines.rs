@@ -409,8 +409,8 @@ fn postgres_pro_multimaster_is_loaded_verified_driven_and_proved() {
     }
 }
 
-/// A node that was away when a proof began gets its tables without the comment that marks them. If the entry dies then, the tables are the proof's all the same,
-/// sessions leave a node that refuses everything, and a fault on a node that still catches up waits for it.
+/// A node that was away when a proof began gets its tables without the comment that marks them. If the entry dies then, the tables are the proof's all
+/// the same, sessions leave a node that refuses everything, and a fault on a node that still catches up waits for it.
 #[test]
 fn proofs_outlive_the_nodes_of_postgres_pro_multimaster() {
     let Some(mut trial) = trial("engine-mtm", &Topology::Mtm { nodes: 3 }, None) else { return };

@@ -21,7 +21,6 @@ pub mod event_log;
 pub mod failures;
 pub mod heartbeat;
 pub mod members;
-mod pending;
 mod presence;
 pub mod servers;
 pub mod skew;

@@ -3,6 +3,8 @@
 //! A row's shard is its column `shard`. On a sharded cluster each shard is another node; on one server there are two partitions, so that
 //! the same workload must find there what it should.
 
+mod pending;
+
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -13,7 +15,7 @@ use engines::directions;
 use engines::profile::{Arrival, Copies, Layout, REPLICATING_EXTENSIONS, Replication};
 use engines::trust::TRUSTED;
 
-use super::{LiveError, SILENCE_MAX, again, again_if_cut, arrival, pending};
+use super::{LiveError, SILENCE_MAX, again, again_if_cut, arrival};
 use crate::client::{Client, ClientError, text};
 use crate::fault::Site;
 
@@ -104,7 +106,11 @@ impl Tables {
             refuse_absent(site, &mut client, &site.nodes[*node].name)?;
         }
         if layout.publishes() && holders.len() > 1 {
-            await_remains(site, &holders)?;
+            let has_remains = |node: &usize| Ok(owner(&mut client(site, *node)?)?.flatten().is_some());
+            let remains = holders.iter().map(has_remains).collect::<Result<Vec<bool>, ClientError>>()?;
+            if remains.contains(&true) {
+                pending::await_remains(site)?;
+            }
         }
         for node in &holders {
             make_schema(&mut client(site, *node)?, site.proof().token())?;
@@ -159,23 +165,9 @@ impl Tables {
 
     /// Drops our schema everywhere. A failure becomes a note: the results are kept.
     pub fn remove(&self, site: &Site) {
-        if !site.engine.layout.publishes() || self.is_received(site) {
+        if !site.engine.layout.publishes() || pending::is_received(site) {
             remove_everywhere(site, CLEANUP_PATIENCE);
         }
-    }
-
-    /// Whether every node has what the others wrote. If not, that becomes a note: the tables stay, as without them what arrives later would stop replication.
-    fn is_received(&self, site: &Site) -> bool {
-        let why = match pending::left(site) {
-            Ok(left) if left.is_empty() => return true,
-            Ok(left) => left.join(", "),
-            Err(error) => error.to_string(),
-        };
-        site.note(format!(
-            "the schema {SCHEMA} is left on all nodes, because rows that arrive for a table that is gone stop replication: {why}; when all nodes have received \
-             everything: drop schema {SCHEMA} cascade, on each node; the next proof does it, too"
-        ));
-        false
     }
 
     /// The numbers of the shards.
@@ -346,18 +338,6 @@ pub(crate) fn make_schema(client: &mut Client, proof: &str) -> Result<(), LiveEr
         client.execute(&format!("revoke all on schema {SCHEMA} from {role}"))?;
     }
     Ok(())
-}
-
-/// Rows of an earlier proof have to arrive before its tables are dropped.
-fn await_remains(site: &Site, holders: &[usize]) -> Result<(), LiveError> {
-    let mut has_remains = false;
-    for node in holders {
-        has_remains |= owner(&mut client(site, *node)?)?.flatten().is_some();
-    }
-    match if has_remains { pending::left(site)? } else { Vec::new() } {
-        left if left.is_empty() => Ok(()),
-        left => Err(LiveError::Deaf(format!("rows of an earlier proof are under way: {}", left.join(", ")))),
-    }
 }
 
 /// The statement that marks our schema as that of this proof.

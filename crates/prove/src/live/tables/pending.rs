@@ -1,12 +1,13 @@
-//! Rows of a proof that a node has not sent to another one yet. A table that is dropped meanwhile stops the replication between them for good, as the rows arrive
-//! for a table that is not there, and with it the user's own tables.
+//! Rows of a proof that a node has not sent to another one yet. If their table is dropped meanwhile, they arrive for a table that is not there, and that
+//! stops the replication between both for good, with the user's own tables.
 
 use std::time::{Duration, Instant};
 
 use connect::sql::literal;
 use engines::directions::{self, Direction};
 
-use super::{LiveError, SILENCE_MAX, arrival, tables};
+use super::super::{LiveError, SILENCE_MAX, arrival};
+use super::{SCHEMA, client};
 use crate::client::Client;
 use crate::fault::Site;
 
@@ -28,14 +29,39 @@ struct Way {
     is_read: Option<bool>,
 }
 
-/// Waits until each node of the site has what every other one has written, and starts subscriptions that do not run, where that is one call. Returns who has not
-/// got what, in words.
+/// Rows of an earlier proof have to arrive before its tables are dropped.
+///
+/// # Errors
+/// [`LiveError::Deaf`] where they do not.
+pub(super) fn await_remains(site: &Site) -> Result<(), LiveError> {
+    match left(site)? {
+        left if left.is_empty() => Ok(()),
+        left => Err(LiveError::Deaf(format!("rows of an earlier proof are under way: {}", left.join(", ")))),
+    }
+}
+
+/// Whether every node has what the others wrote. If not, that becomes a note: the tables stay, as without them what arrives later would stop replication.
+pub(super) fn is_received(site: &Site) -> bool {
+    let why = match left(site) {
+        Ok(left) if left.is_empty() => return true,
+        Ok(left) => left.join(", "),
+        Err(error) => error.to_string(),
+    };
+    site.note(format!(
+        "the schema {SCHEMA} is left on all nodes, because rows that arrive for a table that is gone stop replication: {why}; when all nodes have received \
+         everything: drop schema {SCHEMA} cascade, on each node; the next proof does it, too"
+    ));
+    false
+}
+
+/// Waits until each node of the site has what every other one has written, and starts subscriptions that do not run, where that is one call.
+/// Returns in words who has not got what.
 ///
 /// # Errors
 /// When a node does not answer.
-pub(super) fn left(site: &Site) -> Result<Vec<String>, LiveError> {
+fn left(site: &Site) -> Result<Vec<String>, LiveError> {
     let nodes = 0..site.nodes.len();
-    let mut clients = nodes.map(|node| tables::client(site, node)).collect::<Result<Vec<_>, _>>()?;
+    let mut clients = nodes.map(|node| client(site, node)).collect::<Result<Vec<_>, _>>()?;
     let found = directions::find(clients.len(), |node, sql| arrival::ask(&mut clients[node], sql))?;
     let mut ways = Vec::new();
     for direction in found.all.into_iter().filter(|direction| direction.has_slot) {
