@@ -335,7 +335,7 @@ impl Site {
     }
 
     /// The first node that a plan means whose processes are unknown, because it did not answer when the proof began.
-    pub fn silent_node(&self, plan: &Plan) -> Option<&Node> {
+    pub(crate) fn silent_node(&self, plan: &Plan) -> Option<&Node> {
         let steps = plan.steps.iter().filter(|step| step.fault.is_some());
         let nodes = steps.filter_map(|step| match step.node.as_deref() {
             Some(name) => self.nodes.iter().find(|node| node.name == name),
