@@ -248,7 +248,7 @@ impl Site {
     }
 
     /// Where every node has all rows: if the entry is away, or no part of the cluster now, the first other node that is becomes the entry.
-    pub fn move_entry(&self) {
+    pub(crate) fn move_entry(&self) {
         if self.has_front() || !self.engine.layout.commits_everywhere() {
             return;
         }
