@@ -258,6 +258,14 @@ pub(crate) fn worker_of(cluster: &Cluster) -> Option<String> {
 }
 
 impl FileAddress {
+    /// The folder of the cluster, which is also named by it.
+    pub(crate) fn folder(&self) -> &Path {
+        match self.path.is_dir() {
+            true => self.path.as_path(),
+            false => self.path.parent().unwrap_or(Path::new(".")),
+        }
+    }
+
     /// The connection to the first node.
     fn entry(&self) -> Result<Resolved, Failure> {
         let path = self.path.display();

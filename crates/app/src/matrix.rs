@@ -12,11 +12,13 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::human;
 use crate::moved::Moved;
+use crate::prove::commits::Commits;
 use crate::recording::{Recording, fields};
 use crate::skeleton::{NoOutcome, Opening, Outcome, Target, in_steps};
 use cell::{Cell, Visit};
 use engines::Cluster;
 use engines::profile::KeyedTrips;
+use lab::local::NodeWays;
 use record::matrix as names;
 use record::{Exit, State};
 use run::client::SessionRecord;
@@ -133,7 +135,12 @@ impl Plan {
                 cells.push(Cell::begin(recording, cluster, *operation, at as u64 * self.client, *pair)?);
             }
         }
-        let round_trips = match trips::probe(cluster, shape, rows) {
+        let commits = Commits::of(&self.address, context)?;
+        let ways = match self.address.file() {
+            Some(file) => NodeWays::of(file.folder()).map_err(Failure::from)?,
+            None => NodeWays::default(),
+        };
+        let round_trips = match trips::probe(cluster, &ways, shape, rows) {
             Ok(probe) => Some(probe),
             Err(why) => {
                 context.terminal.detail(&format!("round trips cannot be measured: {why}"));
@@ -157,6 +164,10 @@ impl Plan {
         measured.map_err(NoOutcome::Refused)?;
         work.notes.extend(moved.notes(recording, Some(&mut control), &[]));
         work.write(&mut cells, round_trips.as_ref());
+        if let Some((commits, first)) = commits.zip(cells.first()) {
+            // Commits are about the cluster; the page of a directory shows them once.
+            recording.keep(recording.dir().edit_step(&first.step, |step| commits.add_to(&mut step.summary)));
+        }
         let state = context.state();
         let exit = match () {
             () if state == State::Interrupted => Exit::Interrupted,
@@ -315,7 +326,9 @@ impl Work<'_> {
             .iter()
             .map(|cell| {
                 let (connect, data) = (cell.pair.0, cell.pair.1.filter(|data| *data != cell.pair.0)?);
-                let slower = own(cell.operation, connect)?.max(own(cell.operation, data)?);
+                // A coordinator without rows has no own time.
+                let of_data = own(cell.operation, data)?;
+                let slower = own(cell.operation, connect).map_or(of_data, |of_entry| of_entry.max(of_data));
                 Some(probe?.explain(cell.operation, (connect, data), slower, cell.p50_us()?))
             })
             .collect();

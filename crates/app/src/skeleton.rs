@@ -101,6 +101,8 @@ impl<'a> Opening<'a> {
         target: Target<'_>,
         control: &mut Control,
     ) -> Result<(), Failure> {
+        // In a pool of two server processes the mark of a run has one, and the sampler needs the other one.
+        let _ = control.release();
         self.watching.begin(recording, target.spec, target.cluster);
         if let Some(cluster) = target.cluster {
             warn_of_unlisted(recording.context(), cluster, control);
@@ -114,6 +116,7 @@ impl<'a> Opening<'a> {
         if let Some(engine) = engine {
             fingerprint.engine = engine.name().to_string();
         }
+        let _ = control.release();
         Ok(recording.dir().edit(|run| run.target = Some(fingerprint))?)
     }
 

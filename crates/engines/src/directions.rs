@@ -2,7 +2,8 @@
 
 use crate::catalog;
 pub use crate::catalog::{QueryError, TextRow};
-use crate::engine::replications;
+use crate::engine::{known_replications, replications};
+use connect::sql::{identifier, literal};
 use postgres::{Client, Error};
 
 /// A subscription, as the node that follows has it.
@@ -271,6 +272,17 @@ impl Directions {
 }
 
 impl Subscription {
+    /// SQL that starts it on its own node, where it does not run.
+    pub fn start(&self) -> Option<String> {
+        match self.system {
+            None => Some(format!("ALTER SUBSCRIPTION {} ENABLE;", identifier(&self.name))),
+            Some(system) => {
+                let found = known_replications().find(|replication| replication.name == system)?;
+                Some(found.own.enable?.replace("{subscription}", &literal(&self.name)))
+            }
+        }
+    }
+
     /// Whether its own node shows nothing wrong with it.
     pub fn is_healthy(&self) -> bool {
         self.enabled && self.running && self.errors == 0

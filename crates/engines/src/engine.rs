@@ -21,8 +21,8 @@ use std::ops::Deref;
 
 use crate::profile::{Case, Profile, Replication};
 
-pub(crate) use detect::native_sets;
 pub use detect::{Signs, is_spread, isolated, plain_schemas, replications, signs};
+pub(crate) use detect::{known_replications, native_sets};
 
 /// A kind of database. It derefs to its [`Profile`]: its abilities and promises.
 #[derive(Clone, Copy)]

@@ -9,7 +9,7 @@ use std::fs;
 use std::path::Path;
 
 use engines::Engine;
-use engines::profile::{CommitCost, Discovery, Kind, table};
+use engines::profile::{CommitCost, Discovery, Kind, LoadPath, table};
 
 const BEGIN: &str = "<!-- engines: made by crates/engines/tests/manual.rs -->\n";
 const END: &str = "<!-- end of engines -->\n";
@@ -111,6 +111,29 @@ fn discovery(engine: Engine) -> Vec<String> {
     }
 }
 
+/// How far `verify` sees where rows are, and what it does where a server cannot hash rows.
+fn verified(engine: Engine) -> String {
+    const HASHES: &str = "a server without `hash_record_extended` (before PostgreSQL 14) cannot hash rows, so every row is read by binary COPY, as with `--deep`";
+    let places = match engine.discovery {
+        _ if matches!(engine.load, LoadPath::None(_)) => return "only what `load` has filled, so nothing here".to_owned(),
+        Discovery::Catalog(catalog) => match catalog.part_hash {
+            Some(hash) => format!(
+                "rows through one node, then each copy of each part on its own node, where the hash of a key is `{hash}`"
+            ),
+            None => "rows through one node: which rows exist, not in which part they are, because no function of the engine is known that gives a node the \
+                     hash of a key as the bounds of its parts have it"
+                .to_owned(),
+        },
+        Discovery::Copies(_) => "each node separately, then the nodes with each other".to_owned(),
+        Discovery::Native if engine.layout.is_spread() => {
+            "each node separately, leaf by leaf; a row is in the leaf and on the node of its key".to_owned()
+        }
+        Discovery::Native => "leaf by leaf; a row is in the leaf of its key".to_owned(),
+        Discovery::None(_) => "rows through one node".to_owned(),
+    };
+    format!("{places}; {HASHES}")
+}
+
 fn tried(engine: Engine) -> String {
     if engine.tried.is_live() {
         engine.tried.to_string().replacen("live", "**live**", 1)
@@ -129,6 +152,7 @@ fn section(engine: Engine) -> String {
     lines.push(format!("Layout: {}", engine.layout));
     lines.push(format!("Entry points: {}", engine.entry));
     lines.push(format!("Load: {}", engine.load));
+    lines.push(format!("Verify: {}", verified(engine)));
     lines.push(format!("Nodes connect to each other by {}", engine.links));
     lines.push(format!("Commit: {}", commits(engine)));
     for expectation in engine.expectations {

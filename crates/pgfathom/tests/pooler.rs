@@ -135,8 +135,13 @@ fn with_pgbouncer(test: impl FnOnce(&PathBuf)) {
 
 /// All server processes of the pool at once, each in a transaction: what their sessions are like.
 fn assert_pool_is_clean(pooled: &Pooled) {
+    assert_pool_is_clean_of(pooled, POOL);
+}
+
+/// The same in a pool of so many.
+fn assert_pool_is_clean_of(pooled: &Pooled, size: usize) {
     let mut sessions: Vec<HotConnection> =
-        (0..POOL).map(|_| hot::connect(&pooled.pooled()).expect("the pool answers")).collect();
+        (0..size).map(|_| hot::connect(&pooled.pooled()).expect("the pool answers")).collect();
     for session in &mut sessions {
         session.simple_query("begin").expect("a server process");
         let rows = session
@@ -186,6 +191,27 @@ fn run_and_watch_work_through_a_pool_of_transactions_and_leave_nothing_there() {
             assert!(watched_servers(&pooled, "seen") > 0, "{}", ended.stdout);
             assert_pool_is_clean(&pooled);
         }
+    });
+}
+
+/// The mark of a run has one of the two server processes, so nothing else may keep the other one when the end of the run is noted.
+#[test]
+fn a_run_that_writes_ends_at_once_in_a_pool_of_two() {
+    with_pgbouncer(|program| {
+        let pooled = Pooled::start(program, "transaction", "default_pool_size = 2\nquery_wait_timeout = 90");
+        // A statement waits for at most 90 s here.
+        let limit = Duration::from_secs(60);
+        for (number, run) in
+            ["run -b ycsb-a", "run -b ycsb-update", "run -b ycsb-a --watch off"].iter().enumerate()
+        {
+            let begin = Instant::now();
+            let ended =
+                pooled.expect(0, pooled.through(&format!("{run} -M extended -c 4 -t 20 -o run{number}")));
+            assert!(begin.elapsed() < limit, "{run}: {:?}\n{}", begin.elapsed(), ended.stderr);
+            assert!(!ended.stdout.contains("the ledger does not have"), "{}", ended.stdout);
+        }
+        pooled.expect(0, pooled.direct("verify ycsb -o verified"));
+        assert_pool_is_clean_of(&pooled, 2);
     });
 }
 

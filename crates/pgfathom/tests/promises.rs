@@ -9,6 +9,8 @@ fn what_is_wrong_with_a_proof_is_said_before_it_begins() {
     check(
         &[
             usage("prove hermitage --fault kill@1s", "prove hermitage runs scripts...", "prove bank --fault"),
+            usage("prove skew --fault kill@1s", "prove skew runs two sessions...", "prove bank --fault"),
+            usage("prove wide --fault kill@1s", "prove wide measures commits...", "prove ack --fault"),
             usage(
                 "prove ack --elle x.edn",
                 "prove ack writes no history for --elle",

@@ -20,6 +20,7 @@ pub mod conflict;
 pub mod event_log;
 pub mod failures;
 pub mod heartbeat;
+pub mod members;
 mod presence;
 pub mod servers;
 pub mod skew;
@@ -48,6 +49,8 @@ const RECONNECT_PAUSE: Duration = Duration::from_millis(20);
 /// How long reading the rows is retried when connections break, and the pause between two attempts.
 const AGAIN_TIMEOUT: Duration = Duration::from_secs(60);
 const AGAIN_PAUSE: Duration = Duration::from_millis(200);
+/// After this time in silence a wait is announced.
+pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// How long the nodes that are left may take until they work without one that died.
 const AGREEMENT_TIMEOUT: Duration = Duration::from_secs(6);
 /// The least time of observation after the last step of a plan.
@@ -234,6 +237,14 @@ impl Watch<'_> {
         self.tally.reply(reply, !self.site.is_disturbed());
     }
 
+    /// Whether the session has to go to another node: this one refuses everything because it is no part of the cluster now, and the others have all rows.
+    fn has_to_leave(&self, reply: &Reply) -> bool {
+        self.site.engine.layout.commits_everywhere()
+            && reply.error.as_ref().is_some_and(|error| {
+                reports_lost_node(self.site.engine.node_lost, error.sqlstate.as_str(), &error.message)
+            })
+    }
+
     fn goes_on(&self) -> bool {
         let end = *self.end.lock().unwrap_or_else(PoisonError::into_inner);
         !self.is_over.load(Ordering::Relaxed) && end.is_none_or(|end| Instant::now() < end)
@@ -366,7 +377,7 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 }
 
 /// Retries a step that a failover, a restart or a cluster manager may have interrupted, or a node that is no part of the cluster yet.
-fn again<T>(site: &Site, work: impl FnMut() -> Result<T, LiveError>) -> Result<T, LiveError> {
+pub(crate) fn again<T>(site: &Site, work: impl FnMut() -> Result<T, LiveError>) -> Result<T, LiveError> {
     repeat(site, true, work)
 }
 
@@ -382,6 +393,7 @@ fn repeat<T>(
     mut work: impl FnMut() -> Result<T, LiveError>,
 ) -> Result<T, LiveError> {
     let begin = Instant::now();
+    let mut is_announced = false;
     loop {
         match work() {
             Err(LiveError::Client(error))
@@ -390,6 +402,12 @@ fn repeat<T>(
                     && (was_cut || !matches!(error, ClientError::Connect(_))) =>
             {
                 was_cut = true;
+                if begin.elapsed() >= SILENCE_MAX && !std::mem::replace(&mut is_announced, true) {
+                    site.announce(format!(
+                        "waiting for the cluster, up to {} s: {error}",
+                        AGAIN_TIMEOUT.as_secs()
+                    ));
+                }
                 std::thread::sleep(AGAIN_PAUSE);
             }
             result => return result,

@@ -116,6 +116,7 @@ fn page_with(facts: &Facts, parts: &Parts) -> String {
     for (at, (step, data)) in facts.steps.iter().zip(&data).enumerate() {
         // A cell shows its own errors; the matrix has everything else. A check has its own sections.
         if step.is_plain_cell() || step.step.verb == crate::checks::VERB {
+            steps::benchmarks(&mut body, step);
             continue;
         }
         steps::section(&mut body, facts, step, &data.charts, at < with_charts);

@@ -24,7 +24,13 @@ pub(crate) fn page(facts: &Facts) -> String {
     }
     match (&facts.sweep, &facts.matrix) {
         (Some(sweep), _) => crate::sweep::print(&mut out, facts, sweep),
-        (None, Some(matrix)) => crate::matrix::print(&mut out, matrix),
+        (None, Some(matrix)) => {
+            crate::matrix::print(&mut out, matrix);
+            // Those of a cell that has a section of its own are there.
+            for step in facts.steps.iter().filter(|step| step.is_plain_cell()) {
+                step.step.summary.benchmarks.iter().for_each(|it| crate::benchmark::print(&mut out, it));
+            }
+        }
         (None, None) => {
             let width = facts.steps.iter().map(|step| step.title().len()).max().unwrap_or(0);
             for step in &facts.steps {

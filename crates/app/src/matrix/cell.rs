@@ -59,7 +59,7 @@ pub(super) struct Cell {
     /// The number of its first session; it has the same sessions in each round.
     pub(super) first_session: u64,
     pub(super) pair: (usize, Option<usize>),
-    step: StepId,
+    pub(super) step: StepId,
     seconds: f64,
     round_tps: Vec<f64>,
     transactions: u64,

@@ -8,7 +8,7 @@
 //!   was disturbed by others, or an entry of the view was evicted in between: it is not used.
 //! - **The time of one round trip** is measured where `postgres_fdw` is between the nodes: inside an open transaction a select by key
 //!   takes three of them (`DECLARE`, `FETCH`, `CLOSE`), so a third of what it takes longer than on a row of the entry's own is one. For
-//!   other engines the ping from here to the data node stands in for it.
+//!   other engines it is a ping on the way that `up --delay` has put between the two, or else one from here to the data node.
 //!
 //! Without a count, the engine's profile has the round trips of a statement by key, as far as they were measured with a known delay between the
 //! nodes. Else they are only estimated: what a cell's median has beyond the slower of its two nodes' own medians, divided by the time of one. Where
@@ -21,6 +21,7 @@ use crate::failure::Failure;
 use connect::control::Control;
 use engines::Cluster;
 use engines::profile::{KeyedTrips, NodeLinks};
+use lab::local::NodeWays;
 
 use record::statistics::median;
 use record::totals::{Distance, RoundTripsBy};
@@ -98,7 +99,12 @@ struct Counter {
 ///
 /// # Errors
 /// In words, when the nodes cannot be queried at all.
-pub(super) fn probe(cluster: &Cluster, shape: &Shape, rows: &dyn Keyed) -> Result<Probe, String> {
+pub(super) fn probe(
+    cluster: &Cluster,
+    ways: &NodeWays,
+    shape: &Shape,
+    rows: &dyn Keyed,
+) -> Result<Probe, String> {
     let mut probe = Probe { known: cluster.engine.keyed_trips, ..Probe::default() };
     if !shape.pairs.iter().any(|(connect, data)| data.is_some_and(|data| data != *connect)) {
         return Ok(probe);
@@ -123,7 +129,13 @@ pub(super) fn probe(cluster: &Cluster, shape: &Shape, rows: &dyn Keyed) -> Resul
                 probe.counted.insert((operation.name(), connect, data), count);
             }
         }
-        let ping = if is_fdw { entry.hop_us(&owner.keys.clone()) } else { owner.ping_us() };
+        // Where `up` has put a distance between the nodes, it is not that between here and them.
+        let [from, to] = [connect, data].map(|node| &cluster.nodes[node]);
+        let ping = match ways.between(&from.name, &to.name, &to.spec) {
+            _ if is_fdw => entry.hop_us(&owner.keys.clone()),
+            Some(way) => connect::control::connect(&way).ok().and_then(|mut there| ping_us(&mut there)),
+            None => ping_us(&mut owner.control),
+        };
         if let Some(ping) = ping {
             probe.ping_us.insert((connect, data), ping);
         }
@@ -213,17 +225,17 @@ impl Node {
         let middle = median(times.clone())?;
         Some((middle, median(times.into_iter().map(|time| (time - middle).abs()))?))
     }
+}
 
-    /// One round trip from here, in microseconds.
-    fn ping_us(&mut self) -> Option<f64> {
-        let mut times = Vec::with_capacity(TIMED_STATEMENTS);
-        for _ in 0..TIMED_STATEMENTS {
-            let begun = Instant::now();
-            self.control.simple_query("").ok()?;
-            times.push(begun.elapsed().as_secs_f64() * 1e6);
-        }
-        median(times)
+/// One round trip of a session, in microseconds.
+fn ping_us(control: &mut Control) -> Option<f64> {
+    let mut times = Vec::with_capacity(TIMED_STATEMENTS);
+    for _ in 0..TIMED_STATEMENTS {
+        let begun = Instant::now();
+        control.simple_query("").ok()?;
+        times.push(begun.elapsed().as_secs_f64() * 1e6);
     }
+    median(times)
 }
 
 impl Counter {

@@ -232,17 +232,16 @@ impl Plan {
 
     /// What is proved where: one chapter for each cluster.
     fn chapters(&self) -> Result<Vec<Chapter>, Failure> {
-        if self.what == What::Wide && self.fault.is_some() {
-            return Err(Failure::usage(
-                "prove wide measures commits on a cluster that works, and takes no --fault",
-            )
-            .hint("promises under faults: pgfathom prove ack --fault ..., or prove hb"));
-        }
-        if self.what == What::Hermitage && self.fault.is_some() {
-            return Err(Failure::usage(
-                "prove hermitage runs scripts statement by statement, and takes no --fault",
-            )
-            .hint("the same promises under faults: pgfathom prove bank --fault ..., or prove verreg"));
+        let without_faults = match self.what {
+            What::Wide => Some(("wide measures commits on a cluster that works", "ack")),
+            What::Skew => Some(("skew runs two sessions step by step on a cluster that works", "bank")),
+            What::Hermitage => Some(("hermitage runs scripts statement by statement", "bank")),
+            _ => None,
+        };
+        if let (Some((why, other)), true) = (without_faults, self.fault.is_some()) {
+            return Err(Failure::usage(format!("prove {why}, and takes no --fault")).hint(format!(
+                "promises under faults: pgfathom prove {other} --fault ..., or prove verreg"
+            )));
         }
         let (local, settings) = match &self.place {
             Place::There(address) => {
@@ -478,8 +477,8 @@ fn once(
     history_files: history::HistoryFiles<'_>,
     stop: &AtomicBool,
 ) -> Result<Watched, LiveError> {
-    testbed.site.move_entry();
-    let settings = Settings::of(&testbed.site.entry(), options)?;
+    let settings =
+        Settings::of_site(&testbed.site, options).map_err(|error| explained(&testbed.site, error))?;
     let what = trial.what.word();
     let place = place(testbed, &settings);
     let not_tested =

@@ -6,6 +6,7 @@ use crate::failure::Failure;
 use crate::skeleton::warn_of_unlisted;
 use ::prove::fault::{Disk, Fault, Journal, Node, Plan, Site, disk};
 use ::prove::live::claim::Claim;
+use ::prove::live::members::await_members;
 use connect::ConnSpec;
 use connect::cluster_file::ClusterFile;
 use connect::cluster_file::Role;
@@ -235,16 +236,15 @@ impl Testbed {
             cluster.check_members(&mut control)?;
             warn_of_unlisted(context, &cluster, &mut control);
         }
+        let members = cluster.nodes.iter().map(|node| (node.name.as_str(), &node.spec));
+        await_members(cluster.engine, members, |words| context.terminal.say(&words));
         let mut site = match address.file() {
             None => {
                 let node = |node: &engines::ClusterNode| of_others(node, None, allowed);
                 Site::new(cluster.engine, cluster.nodes.iter().map(node).collect(), Arc::clone(journal))
             }
-            Some(FileAddress { path, file, .. }) => {
-                // A cluster is also named by its folder.
-                let folder =
-                    if path.is_dir() { path.as_path() } else { path.parent().unwrap_or(Path::new(".")) };
-                let ways = NodeWays::of(folder)?;
+            Some(address @ FileAddress { file, .. }) => {
+                let ways = NodeWays::of(address.folder())?;
                 let node = |node| Ok(with_ways(node_of(node, file, allowed)?, &cluster, &ways));
                 let nodes = cluster.nodes.iter().map(node).collect::<Result<_, Failure>>()?;
                 Site::new(cluster.engine, nodes, Arc::clone(journal))
@@ -341,15 +341,30 @@ fn node_of(node: &engines::ClusterNode, file: &ClusterFile, allowed: bool) -> Re
     let instance = made_here.map(|node| Instance::of_node(file, node)).transpose()?.flatten();
     let Some(instance) = instance else { return Ok(of_others(node, written, allowed)) };
     let checked = match backend_of(&node.spec) {
-        Ok((_session, backend)) => instance.check_is_of(backend),
+        Ok((_session, backend)) => instance.check_is_of(backend).map_err(NotFound::Other),
         // A server that is down has no session. What is started is in its data directory, which is ours.
         Err(_) if !instance.is_up() => Ok(()),
         Err(why) => Err(why),
     };
     Ok(match checked {
         Ok(()) => Node::hurtable(name, role, spec, instance),
-        Err(why) => Node::spared(name, role, spec, &why),
+        Err(why) => not_found(name, role, spec, why),
     })
+}
+
+/// Why the processes of a node were not found.
+enum NotFound {
+    /// It does not answer, which may pass.
+    Silent(String),
+    /// They are not the ones that the file names, or not on this host.
+    Other(String),
+}
+
+fn not_found(name: &str, role: Role, spec: ConnSpec, why: NotFound) -> Node {
+    match why {
+        NotFound::Silent(why) => Node::silent(name, role, spec, &why),
+        NotFound::Other(why) => Node::spared(name, role, spec, &why),
+    }
 }
 
 /// A node that pgfathom did not start: faults hit its processes only on request, and if they are surely those of its server.
@@ -373,24 +388,29 @@ fn of_others(
     }
     let named = written.and_then(|node| node.data_directory.as_deref());
     // The session lasts until its process has been looked at.
-    let instance =
-        backend_of(&node.spec).and_then(|(_session, backend)| Instance::of_backend(backend, named));
+    let instance = backend_of(&node.spec)
+        .and_then(|(_session, backend)| Instance::of_backend(backend, named).map_err(NotFound::Other));
     match instance {
         Ok(instance) => Node::hurtable(name, role, spec, instance),
-        Err(why) => Node::spared(name, role, spec, &why),
+        Err(why) => not_found(name, role, spec, why),
     }
 }
 
 /// A session of this node, and what it reports about its server.
-fn backend_of(spec: &ConnSpec) -> Result<(Control, Backend), String> {
-    let mut control = connect::control::connect(spec)
-        .map_err(|error| format!("it does not answer, so its processes are unknown: {error}"))?;
+fn backend_of(spec: &ConnSpec) -> Result<(Control, Backend), NotFound> {
+    let mut control = connect::control::connect(spec).map_err(|error| {
+        NotFound::Silent(format!("it does not answer, so its processes are unknown: {error}"))
+    })?;
     let sql = "select pg_catalog.pg_backend_pid(), \
                       pg_catalog.date_part('epoch', pg_catalog.pg_postmaster_start_time())::bigint, \
                       pg_catalog.current_setting('port')";
-    let row = control.query_one(sql, &[]).map_err(|error| format!("its processes are unknown: {error}"))?;
+    let row = control
+        .query_one(sql, &[])
+        .map_err(|error| NotFound::Other(format!("its processes are unknown: {error}")))?;
     let (pid, started_s, port): (i32, i64, String) = (row.get(0), row.get(1), row.get(2));
-    let unknown = |_| "its processes are unknown: it reports no valid process number or port".to_owned();
+    let unknown = |_| {
+        NotFound::Other("its processes are unknown: it reports no valid process number or port".to_owned())
+    };
     let backend = Backend {
         pid: u32::try_from(pid).map_err(|_| unknown(()))?,
         started_s,

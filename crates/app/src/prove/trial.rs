@@ -21,7 +21,7 @@ impl Trial {
     /// What is reported when a fault of the plan cannot be injected here.
     pub(super) fn objection(&self, site: &Site, place: &str) -> Option<Promise> {
         let impossible = |fault, why: &str| {
-            verdicts::not_possible(site.engine, (self.what.word(), place), &self.plan, fault, why)
+            verdicts::not_possible(site, (self.what.word(), place), &self.plan, fault, why)
         };
         if let Some((fault, why)) = site.objection(&self.plan) {
             return Some(impossible(fault, &why));

@@ -18,6 +18,9 @@ use crate::os_user::OsUser;
 use crate::settings::PoolerRefusal;
 use crate::tls::TlsError;
 
+/// Classes of SQLSTATE for a request that every server would refuse: not supported, wrong data, not authorized, wrong syntax or access.
+const WRONG_REQUESTS: [&str; 4] = ["0A", "22", "28", "42"];
+
 /// What stopped one attempt.
 #[derive(Debug, thiserror::Error)]
 pub enum Cause {
@@ -124,7 +127,10 @@ impl Cause {
             | Cause::Io(_)
             | Cause::Silent(_)
             | Cause::SessionAttrs { .. } => false,
-            Cause::Requested(error) => error.sqlstate.as_str() != "57P03",
+            // The session stood. What it was refused is about this server (it ends, or is no part of its cluster now), unless the request itself is wrong.
+            Cause::Requested(error) => {
+                WRONG_REQUESTS.iter().any(|class| error.sqlstate.as_str().starts_with(class))
+            }
             Cause::Startup(StartupError::Server(error)) => error.sqlstate.as_str() != "57P03",
             Cause::GivenUp(_)
             | Cause::TlsRefused(_)

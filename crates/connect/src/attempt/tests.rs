@@ -75,6 +75,22 @@ fn every_refusal_has_its_hint_and_its_fate() {
     }
 }
 
+/// A node of Multimaster that is no part of its cluster lets sessions begin and refuses what they request. The next host may be one.
+#[test]
+fn a_host_that_refuses_the_first_query_is_left_unless_the_query_is_wrong() {
+    for (code, words, next_host) in [
+        (b"XX000", "[MTM] multimaster node is not online: current status catchup", true),
+        (b"57P03", "the database system is starting up", true),
+        (b"57P01", "terminating connection due to administrator command", true),
+        (b"42704", "unrecognized configuration parameter \"no.such\"", false),
+        (b"22023", "invalid value for parameter \"synchronous_commit\"", false),
+        (b"42501", "permission denied to set parameter", false),
+    ] {
+        let Cause::Startup(StartupError::Server(error)) = server_text(code, words) else { unreachable!() };
+        assert_eq!(!Cause::Requested(Box::new(error)).is_final(), next_host, "{words}");
+    }
+}
+
 #[test]
 fn errors_of_the_system_read_as_a_part_of_the_sentence() {
     let refused = io::Error::from_raw_os_error(rustix::io::Errno::CONNREFUSED.raw_os_error());

@@ -87,6 +87,11 @@ pub fn replications<E>(
     Ok(found)
 }
 
+/// The replication systems of all engines.
+pub(crate) fn known_replications() -> impl Iterator<Item = &'static Replication> {
+    signs().into_iter().filter_map(|sign| sign.replication)
+}
+
 /// The statement after which the session makes schemas whose tables may be on several nodes, whatever its settings were. Servers without these settings ignore
 /// it. `is_local`: until the end of the transaction.
 pub fn plain_schemas(is_local: bool) -> String {

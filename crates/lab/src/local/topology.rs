@@ -99,17 +99,23 @@ impl Topology {
         }
     }
 
-    /// The only kind of cluster of this engine, by the engine's name in `cluster.toml`; `None` where several kinds have it, or none.
-    pub fn only_kind_of(engine: &str) -> Option<&'static str> {
+    /// The kind of cluster of this engine, by the engine's name in `cluster.toml`, whose extension is one of those that a server has. Where the engine has
+    /// only one kind, that one; where it has one without an extension, that one if the server has none of the others. `None`: `up` makes none of this engine.
+    pub fn kind_of(engine: &str, extensions: &[String]) -> Option<&'static str> {
         let nodes = 3;
-        let extensions = [
+        let all = [
             Topology::Citus { nodes },
             Topology::Mtm { nodes },
             Topology::Pgactive { nodes },
             Topology::Pglogical { nodes },
+            Topology::Multimaster { nodes },
         ];
-        let mut kinds = extensions.iter().filter(|topology| topology.engine() == engine).map(Topology::kind);
-        kinds.next().filter(|_| kinds.next().is_none())
+        let kinds: Vec<&Topology> = all.iter().filter(|topology| topology.engine() == engine).collect();
+        let is_there = |topology: &&&Topology| match topology.extension() {
+            Some(extension) => kinds.len() == 1 || extensions.iter().any(|name| name == extension.name),
+            None => true,
+        };
+        kinds.iter().find(is_there).map(|topology| topology.kind())
     }
 
     /// The extension without which its servers cannot work; that of postgres_fdw comes with PostgreSQL.
@@ -569,6 +575,16 @@ mod tests {
             assert!(error.to_string().contains(&format!("the extension {name} is not installed")), "{error}");
             assert!(error.hint().unwrap().contains("PGFATHOM_ENGINES"), "{:?}", error.hint());
         }
+    }
+
+    #[test]
+    fn the_kind_of_an_engine_follows_from_what_a_server_has() {
+        let kind = |engine: &str, extension: &str| Topology::kind_of(engine, &[extension.to_owned()]);
+        assert_eq!(kind("citus", ""), Some("citus"));
+        assert_eq!(kind("multimaster", "pglogical"), Some("pglogical"));
+        assert_eq!(kind("multimaster", "pgactive"), Some("pgactive"));
+        assert_eq!(kind("multimaster", "plpgsql"), Some("multimaster"));
+        assert_eq!(kind("shardman", "plpgsql"), None);
     }
 
     fn of_release(major: u32) -> Installation {

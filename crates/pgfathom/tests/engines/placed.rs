@@ -62,6 +62,7 @@ fn commits_of_engines_are_counted_by_the_distance_of_their_nodes() {
         let wide = typed(&format!("prove wide --cluster {file} -T 4 --watch off -o wide"));
         let loaded = typed(&format!("load ycsb --rows 500 --cluster {file} --watch off"));
         let run = typed(&format!("run -b ycsb-update -t 10 --cluster {file} --watch off -o run"));
+        let matrix = typed(&format!("matrix -c 1 -T 1 --rounds 1 --warmup 0 --cluster {file} -o matrix"));
         let down = typed(&format!("down {at}"));
         assert_eq!(up.exit, Some(0), "{}{}", up.stdout, up.stderr);
         assert_eq!(down.exit, Some(0), "{}{}", down.stdout, down.stderr);
@@ -77,6 +78,18 @@ fn commits_of_engines_are_counted_by_the_distance_of_their_nodes() {
             let text = std::fs::read_to_string(folder.path().join(name).join("run.json")).expect("run.json");
             serde_json::from_str(&text).expect("JSON")
         };
+        assert_eq!(matrix.exit, Some(0), "{}{}", matrix.stdout, matrix.stderr);
+        assert!(matrix.stdout.contains("commit latency"), "{}", matrix.stdout);
+        let matrix = json("matrix")["summary"]["matrix"].clone();
+        let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+        let nodes = list(&matrix["connect"]);
+        let cells = list(&matrix["operations"]).into_iter().flat_map(|one| list(&one["cells"]));
+        for cell in cells.filter(|cell| nodes.contains(&cell["data"]) && cell["connect"] != cell["data"]) {
+            // The client is near to every node, so only the way between both explains what such a row takes.
+            let [predicted, measured] = ["predicted_us_p50", "latency_us_p50"]
+                .map(|name| cell[name].as_f64().unwrap_or_else(|| panic!("{kind}: no {name}: {cell}")));
+            assert!(predicted >= 20_000.0 && measured + 15_000.0 > predicted, "{kind}: {cell}");
+        }
         let promises = json("wide")["steps"][0]["promises"].as_array().cloned().unwrap_or_default();
         let predicted: Vec<_> =
             promises.iter().map(|one| one["figures"]["round_trips_predicted"].as_f64()).collect();

@@ -84,6 +84,8 @@ pub struct Site {
     does_not_start: AtomicBool,
     /// Until when errors of clients may come from our faults, on the monotonic clock: `u64::MAX` during a fault.
     disturbed_until_ns: AtomicU64,
+    /// When the last fault was undone.
+    undone: Mutex<Option<Instant>>,
     /// When it was made: older transactions of the engine are not of its proofs.
     made: Instant,
     /// The name of the proof, in its tables and locks.
@@ -125,6 +127,7 @@ impl Site {
             is_promoted: AtomicBool::new(false),
             does_not_start: AtomicBool::new(false),
             disturbed_until_ns: AtomicU64::new(0),
+            undone: Mutex::default(),
             made: Instant::now(),
             proof: Proof::new(),
             notes: Mutex::new(notes),
@@ -166,7 +169,7 @@ impl Site {
         *self.listener.lock().unwrap_or_else(PoisonError::into_inner) = listener;
     }
 
-    fn announce(&self, words: String) {
+    pub(crate) fn announce(&self, words: String) {
         // A wait without a listener is silent.
         let listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = listener.as_ref().map(|listener| listener.send(words));
@@ -331,6 +334,16 @@ impl Site {
         })
     }
 
+    /// The first node that a plan means whose processes are unknown, because it did not answer when the proof began.
+    pub(crate) fn silent_node(&self, plan: &Plan) -> Option<&Node> {
+        let steps = plan.steps.iter().filter(|step| step.fault.is_some());
+        let nodes = steps.filter_map(|step| match step.node.as_deref() {
+            Some(name) => self.nodes.iter().find(|node| node.name == name),
+            None => self.nodes.get(self.primary()),
+        });
+        nodes.into_iter().find(|node| node.was_silent)
+    }
+
     fn control(&self, node: usize) -> Result<Client, ClientError> {
         Ok(Client::connect(&self.nodes[node].spec, PATIENCE)?)
     }
@@ -338,6 +351,11 @@ impl Site {
     /// Whether errors of clients may come from our faults now.
     pub fn is_disturbed(&self) -> bool {
         monotonic_ns() < self.disturbed_until_ns.load(Ordering::Acquire)
+    }
+
+    /// When the last fault was undone, if there was one: a node that was hit may still be catching up.
+    pub(crate) fn undone(&self) -> Option<Instant> {
+        *self.undone.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Follows the plan, from `begin` on. Returns after its last step or when `stop` is set; [`Site::heal`] undoes the remaining faults.

@@ -222,8 +222,8 @@ fn write(
                 true
             }
             // The block is ended, so that the next one can begin.
-            Ok(_) => {
-                if client.request("rollback").is_err() {
+            Ok(reply) => {
+                if watch.has_to_leave(reply) || client.request("rollback").is_err() {
                     session.lose();
                 }
                 false
@@ -282,6 +282,9 @@ fn commit(engine: Engine, session: &mut Lasting, note: &mut Entry, watch: &Watch
     note.outcome = match client.request("commit") {
         Ok(reply) => {
             watch.count(&reply);
+            if watch.has_to_leave(&reply) {
+                session.lose();
+            }
             of_reply(engine, at, &reply).outcome
         }
         Err(broken) => {

@@ -72,6 +72,9 @@ fn stopped(members: &mut [Member<'_>], receiver: usize) -> Result<Vec<String>, C
     let found = directions::find(members.len(), |node, sql| ask(&mut members[node].2, sql))?;
     let mut words: Vec<String> = found.faults_of(receiver).into_iter().map(|(_, why)| why).collect();
     words.sort();
+    let its = found.all.iter().filter(|direction| direction.follower == receiver);
+    let halted = its.map(|direction| &direction.subscription).filter(|its| !its.enabled || !its.running);
+    words.extend(halted.filter_map(|its| Some(format!("to start it, there: {}", its.start()?))));
     words.dedup();
     Ok(words)
 }

@@ -172,6 +172,9 @@ fn transfer(
                 match client.request("commit") {
                     Ok(reply) => {
                         watch.count(&reply);
+                        if watch.has_to_leave(&reply) {
+                            session.lose();
+                        }
                         of_reply(site.engine, at, &reply)
                     }
                     Err(broken) => {
@@ -181,7 +184,7 @@ fn transfer(
                 }
             }
             Ok(reply) => {
-                if client.request("rollback").is_err() {
+                if watch.has_to_leave(&reply) || client.request("rollback").is_err() {
                     session.lose();
                 }
                 of_reply(site.engine, At::BeforeCommit, &reply)

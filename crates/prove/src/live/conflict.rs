@@ -260,12 +260,12 @@ fn change(client: &mut Client, engine: Engine, sql: &str, watch: &Watch<'_>) -> 
             match client.request("commit") {
                 Ok(reply) => {
                     watch.count(&reply);
-                    (of_reply(engine, at, &reply).outcome, false)
+                    (of_reply(engine, at, &reply).outcome, watch.has_to_leave(&reply))
                 }
                 Err(broken) => (of_broken(engine, at, &broken).outcome, true),
             }
         }
-        Ok(_) => (Outcome::Fail, client.request("rollback").is_err()),
+        Ok(reply) => (Outcome::Fail, watch.has_to_leave(&reply) || client.request("rollback").is_err()),
         Err(_) => (Outcome::Fail, true),
     }
 }

@@ -47,10 +47,11 @@ pub(super) fn observe(site: &Site, watch: &Watch<'_>) {
             *was_there |= answer.is_ok();
             match (answer, away.take()) {
                 (Ok(()), Some(Away { since, why })) => site.note(format!(
-                    "{} did not answer for {:.1} s, {:.0} s after the begin, and no fault of this proof was active: {why}",
+                    "{} did not answer for {:.1} s, {:.0} s after the begin, {}: {why}",
                     node.name,
                     since.elapsed().as_secs_f64(),
                     since.duration_since(watch.begin).as_secs_f64(),
+                    after_faults(site.undone(), watch.begin, since),
                 )),
                 (Ok(()), None) => {}
                 (Err(why), known) => *away = Some(known.unwrap_or(Away { since: Instant::now(), why })),
@@ -67,7 +68,25 @@ pub(super) fn observe(site: &Site, watch: &Watch<'_>) {
                 format!("from {begin:.0} s after the begin to the end")
             }
         };
-        site.note(format!("{} did not answer {when}, so nothing is proved about it: {why}", node.name));
+        let after = match site.undone().filter(|undone| *undone >= watch.begin && *undone <= since) {
+            Some(_) => format!(", {}", after_faults(site.undone(), watch.begin, since)),
+            None => String::new(),
+        };
+        site.note(format!(
+            "{} did not answer {when}{after}, so nothing is proved about it: {why}",
+            node.name
+        ));
+    }
+}
+
+/// How that time lies to the faults of the proof: a node that catches up after one is no sign of anything else.
+fn after_faults(undone: Option<Instant>, begin: Instant, since: Instant) -> String {
+    match undone.filter(|undone| *undone >= begin && *undone <= since) {
+        Some(undone) => {
+            let after = since.duration_since(undone).as_secs_f64();
+            format!("{after:.0} s after the faults of this proof were undone")
+        }
+        None => "and no fault of this proof was active".to_owned(),
     }
 }
 

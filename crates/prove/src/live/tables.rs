@@ -3,6 +3,8 @@
 //! A row's shard is its column `shard`. On a sharded cluster each shard is another node; on one server there are two partitions, so that
 //! the same workload must find there what it should.
 
+mod pending;
+
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -13,7 +15,7 @@ use engines::directions;
 use engines::profile::{Arrival, Copies, Layout, REPLICATING_EXTENSIONS, Replication};
 use engines::trust::TRUSTED;
 
-use super::{LiveError, again, again_if_cut, arrival};
+use super::{LiveError, SILENCE_MAX, again, again_if_cut, arrival};
 use crate::client::{Client, ClientError, text};
 use crate::fault::Site;
 
@@ -103,10 +105,19 @@ impl Tables {
             refuse_replicated(&mut client, &site.nodes[*node].name, readers)?;
             refuse_absent(site, &mut client, &site.nodes[*node].name)?;
         }
+        if layout.publishes() && holders.len() > 1 {
+            let has_remains = |node: &usize| Ok(owner(&mut client(site, *node)?)?.flatten().is_some());
+            let remains = holders.iter().map(has_remains).collect::<Result<Vec<bool>, ClientError>>()?;
+            if remains.contains(&true) {
+                pending::await_remains(site)?;
+            }
+        }
         for node in &holders {
             make_schema(&mut client(site, *node)?, site.proof().token())?;
         }
-        mark_elsewhere(site, &holders);
+        if layout.commits_everywhere() {
+            client(site, entry)?.execute(&mark_as_table(site.proof().token()))?;
+        }
         let shards: Vec<String> = match layout {
             Layout::ForeignPartitions => holders.iter().map(|node| site.nodes[*node].name.clone()).collect(),
             _ => (1..=SHARDS_OF_ONE).map(|number| format!("part {number}")).collect(),
@@ -154,12 +165,9 @@ impl Tables {
 
     /// Drops our schema everywhere. A failure becomes a note: the results are kept.
     pub fn remove(&self, site: &Site) {
-        if site.engine.layout.publishes() {
-            // Changes that arrive for a dropped table would stop the subscription. Stuck subscriptions do not prevent the drop.
-            let peers: Vec<usize> = (0..site.nodes.len()).collect();
-            let _ = converge(site, &peers);
+        if !site.engine.layout.publishes() || pending::is_received(site) {
+            remove_everywhere(site, CLEANUP_PATIENCE);
         }
-        remove_everywhere(site, CLEANUP_PATIENCE);
     }
 
     /// The numbers of the shards.
@@ -294,12 +302,14 @@ fn remove_from(site: &Site, node: usize, patience: Duration) -> Result<(), LiveE
     Ok(())
 }
 
-/// Whether our schema exists, and its owner: its comment, if it begins with our mark. The comment alone is not enough: any role that may create schemas
-/// can write it.
+/// Whether our schema exists, and its owner: its comment, or its table that stands for one, if it begins with our mark. The comment alone is not enough: any
+/// role that may create schemas can write it.
 fn owner(client: &mut Client) -> Result<Option<Option<String>>, ClientError> {
     let there = client.execute(&format!(
-        "select case when nspowner in ({TRUSTED}) then pg_catalog.obj_description(oid, 'pg_namespace') end \
-         from pg_catalog.pg_namespace where nspname = '{SCHEMA}'"
+        "select case when n.nspowner in ({TRUSTED}) then coalesce(pg_catalog.obj_description(n.oid, 'pg_namespace'), \
+           (select c.relname || ', ' || a.attname from pg_catalog.pg_class c join pg_catalog.pg_attribute a on a.attrelid = c.oid and a.attnum = 1 \
+            where c.relnamespace = n.oid and c.relname = '{MARK}' and c.relowner in ({TRUSTED}))) end \
+         from pg_catalog.pg_namespace n where n.nspname = '{SCHEMA}'"
     ))?;
     let comment = there.rows().first().map(|row| row.first().and_then(text));
     Ok(comment.map(|comment| comment.filter(|words| words.starts_with(MARK))))
@@ -330,23 +340,15 @@ pub(crate) fn make_schema(client: &mut Client, proof: &str) -> Result<(), LiveEr
     Ok(())
 }
 
-/// Marks the schema as ours on the nodes to which the engine brings it without its comment, so that it is known there if the entry is gone. A node that is
-/// away remains without the mark.
-fn mark_elsewhere(site: &Site, holders: &[usize]) {
-    if !site.engine.layout.commits_everywhere() {
-        return;
-    }
-    for node in (0..site.nodes.len()).filter(|node| !holders.contains(node)) {
-        // One that hangs must not hold up the proof: nothing depends on its mark but the cleaning up there.
-        if let Ok(mut client) = Client::connect(&site.nodes[node].spec, ABSENT_PATIENCE) {
-            let _ = client.request(&mark(site.proof().token()));
-        }
-    }
-}
-
 /// The statement that marks our schema as that of this proof.
 fn mark(proof: &str) -> String {
     format!("comment on schema {SCHEMA} is '{MARK}, {proof}'")
+}
+
+/// The statement that makes an empty table whose name and column are this mark: an engine that brings the schema to its other nodes does so without the
+/// comment, and a node that was away at that time gets it later.
+fn mark_as_table(proof: &str) -> String {
+    format!("create table {SCHEMA}.{} ({} int)", identifier(MARK), identifier(proof))
 }
 
 /// Drops our schema, as long as it is this proof's.
@@ -497,6 +499,17 @@ pub(crate) fn converge(site: &Site, nodes: &[usize]) -> Result<Vec<String>, Live
     }
 }
 
+/// Shows once which nodes are waited for.
+fn announce_once(site: &Site, begin: Instant, behind: &[String], is_announced: &mut bool) {
+    if begin.elapsed() >= SILENCE_MAX && !behind.is_empty() && !std::mem::replace(is_announced, true) {
+        site.announce(format!(
+            "waiting until every node has what the others wrote, up to {} s: {}",
+            CONVERGE_TIMEOUT.as_secs(),
+            behind.join(", ")
+        ));
+    }
+}
+
 /// Writes a row on every node, and waits until every other one shows it.
 fn converge_by_rows(site: &Site, nodes: &[usize]) -> Result<Vec<String>, LiveError> {
     let mark = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
@@ -510,7 +523,9 @@ fn converge_by_rows(site: &Site, nodes: &[usize]) -> Result<Vec<String>, LiveErr
     let mut written = vec![false; nodes.len()];
     let mut behind = Vec::new();
     let begin = Instant::now();
+    let mut is_announced = false;
     while begin.elapsed() < CONVERGE_TIMEOUT {
+        announce_once(site, begin, &behind, &mut is_announced);
         behind.clear();
         for (at, client) in clients.iter_mut().enumerate() {
             let name = &site.nodes[nodes[at]].name;
@@ -543,8 +558,11 @@ fn converge_by_slots(site: &Site, nodes: &[usize]) -> Result<Vec<String>, LiveEr
         waits.push((*node, client, lsn));
     }
     let begin = Instant::now();
+    let (mut is_announced, mut behind) = (false, Vec::new());
     loop {
-        let (mut behind, mut is_active) = (Vec::new(), false);
+        announce_once(site, begin, &behind, &mut is_announced);
+        behind.clear();
+        let mut is_active = false;
         for (node, client, lsn) in &mut waits {
             let slots = client.execute(&format!(
                 "select slot_name, active from pg_catalog.pg_replication_slots \

@@ -144,8 +144,8 @@ fn write(options: &Options, tables: &Tables, group: usize, mut session: Lasting,
         requested.iter().for_each(|reply| watch.count(reply));
         match requested {
             Ok(reply) if reply.error.is_none() => written += 1,
-            Ok(_) => {
-                if client.request("rollback").is_err() {
+            Ok(reply) => {
+                if watch.has_to_leave(&reply) || client.request("rollback").is_err() {
                     session.lose();
                 }
             }

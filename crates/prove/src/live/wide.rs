@@ -19,7 +19,7 @@ use trips::Measured;
 
 use super::tables::{SCHEMA, Shape, Tables};
 use super::{LiveError, Options};
-use crate::client::{Client, ClientError, number};
+use crate::client::{Client, ClientError, number, text};
 use crate::fault::{Links, Site};
 
 const SHAPE: Shape = Shape { name: "wide", columns: "v bigint not null", key: Some("shard") };
@@ -69,13 +69,13 @@ pub struct Report {
 }
 
 impl Report {
-    fn begun(site: &Site, trips: &Measured) -> Report {
-        Report {
+    fn begun(site: &Site, client: &mut Client, trips: &Measured) -> Result<Report, ClientError> {
+        Ok(Report {
             undelayed: site.links().err().map(str::to_owned),
-            remedy: apart(site),
+            remedy: apart(site, client)?,
             round_trip_us: [trips.first().unwrap_or(0), 0],
             ..Report::default()
-        }
+        })
     }
 }
 
@@ -107,7 +107,7 @@ pub fn run(
     let has_messages = can_log_messages(&mut client)?;
     let time = |client: &mut Client| time(client, &kinds, (half, has_messages), stop);
     let plain = time(&mut client)?;
-    let mut report = Report::begun(site, &trips);
+    let mut report = Report::begun(site, &mut client, &trips)?;
     let mut delayed = vec![Vec::new(); kinds.len()];
     if let Ok(links) = &links {
         let mut other = Client::connect(&probe(site, links)?, options.patience)?;
@@ -166,11 +166,14 @@ fn by_distance(trip_us: Option<u64>, longer_us: f64, flush_us: u64) -> Option<f6
 }
 
 /// The command that makes such a cluster with its nodes apart; empty where `up` makes none of this kind.
-fn apart(site: &Site) -> String {
+fn apart(site: &Site, client: &mut Client) -> Result<String, ClientError> {
     let delay = DELAY.as_millis();
-    let command =
-        |kind| format!("make a cluster whose nodes are apart: pgfathom up {kind} --delay '*-*={delay}ms'");
-    Topology::only_kind_of(site.engine.name()).map_or_else(String::new, command)
+    // An engine without this catalog has none of these extensions.
+    let found = client.request("select extname::text from pg_catalog.pg_extension")?;
+    let extensions: Vec<String> = found.rows().iter().filter_map(|row| row.first().and_then(text)).collect();
+    Ok(Topology::kind_of(site.engine.name(), &extensions).map_or_else(String::new, |kind| {
+        format!("make a cluster whose nodes are apart: pgfathom up {kind} --delay '*-*={delay}ms'")
+    }))
 }
 
 /// Notes the nodes that are away: there is no observer beside the one session.

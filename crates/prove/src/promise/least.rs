@@ -24,6 +24,18 @@ fn least(workload: &str) -> u64 {
     }
 }
 
+/// What to do where too little was seen.
+const LONGER: &str = "run longer (-T), with more sessions (-c), or several times (--repeat)";
+/// What to do where a node did not answer.
+pub(super) const ALL_ANSWER: &str = "run pgfathom prove again when all nodes answer";
+
+/// A promise that was not tested names what to do.
+pub(super) fn way_out(promise: &mut Promise) {
+    if promise.standing == Standing::NotTested && promise.change.is_empty() {
+        promise.change = if promise.n == 0 { ALL_ANSWER } else { LONGER }.to_owned();
+    }
+}
+
 /// Takes back what is reported of too little.
 pub(super) fn enough(promise: &mut Promise) {
     let least = least(&promise.workload);
@@ -35,7 +47,7 @@ pub(super) fn enough(promise: &mut Promise) {
             promise.unit,
             300.0 / least as f64,
         );
-        promise.change = "run longer (-T), with more sessions (-c), or several times (--repeat)".to_owned();
+        promise.change = LONGER.to_owned();
         promise.bound = None;
     }
 }
@@ -77,6 +89,19 @@ mod tests {
             bound: Some(0.5),
             ..Promise::default()
         }
+    }
+
+    #[test]
+    fn a_promise_that_was_not_tested_names_what_to_do() {
+        let promise = |standing, n, change: &str| {
+            let mut promise = Promise { standing, n, change: change.to_owned(), ..Promise::default() };
+            way_out(&mut promise);
+            promise.change
+        };
+        assert_eq!(promise(Standing::NotTested, 0, ""), ALL_ANSWER);
+        assert_eq!(promise(Standing::NotTested, 9, ""), LONGER);
+        assert_eq!(promise(Standing::NotTested, 9, "known"), "known");
+        assert_eq!(promise(Standing::Kept, 9, ""), "");
     }
 
     #[test]

@@ -4,11 +4,11 @@ use engines::Engine;
 use engines::profile::NodeLinks;
 use record::promise::{Promise, Standing};
 
-use crate::fault::{Fault, Plan};
+use crate::fault::{Fault, Plan, Site};
 
 /// What can be reported when nothing was promised to be injected: the fault is not possible here.
 pub fn not_possible(
-    engine: Engine,
+    site: &Site,
     (workload, setting): (&str, &str),
     plan: &Plan,
     fault: Fault,
@@ -16,15 +16,30 @@ pub fn not_possible(
 ) -> Promise {
     Promise {
         workload: workload.to_owned(),
-        promise: "no acknowledged write is lost".to_owned(),
+        promise: match workload {
+            "ack" => "no acknowledged write is lost".to_owned(),
+            other => format!("what {other} checks holds under this fault"),
+        },
         setting: setting.to_owned(),
         fault: plan.to_string(),
         standing: Standing::NotPossible,
         unit: "transactions".to_owned(),
         why: format!("{}: {why}", fault.description()),
-        change: where_possible(engine).to_owned(),
+        change: match site.silent_node(plan) {
+            Some(node) => format!(
+                "run pgfathom prove again when {} answers; to see whether it does: psql {} -c 'select 1'",
+                node.name,
+                shell_word(&node.spec.describe())
+            ),
+            None => where_possible(site.engine).to_owned(),
+        },
         ..Promise::default()
     }
+}
+
+/// `text` as one word of a shell's command line.
+fn shell_word(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 /// Where a fault can be injected that is not possible here. `--local` makes clusters of PostgreSQL only.

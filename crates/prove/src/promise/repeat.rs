@@ -4,7 +4,7 @@
 use record::promise::{Promise, Standing, bound};
 use serde_json::{Map, Value, json};
 
-use super::least::enough;
+use super::least::{enough, way_out};
 
 /// Witnesses of all repeats together.
 const WITNESSES_MAX: usize = 10;
@@ -22,6 +22,7 @@ pub fn together(trials: Vec<Vec<Promise>>) -> Vec<Promise> {
         promise.failover = failover;
     }
     promises.iter_mut().for_each(enough);
+    promises.iter_mut().for_each(way_out);
     promises
 }
 

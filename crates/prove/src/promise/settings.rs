@@ -7,7 +7,7 @@ use engines::profile::{Anomaly, Arrangement, Isolation, Place, Rule, Setting};
 use crate::client::Client;
 use crate::fault::{Fault, Site};
 use crate::live::servers::{Observed, Waited};
-use crate::live::{LiveError, Options};
+use crate::live::{LiveError, Options, again};
 
 /// The settings that take promises back, as the entry node has them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -48,6 +48,19 @@ pub fn rule(site: &Site, settings: &Settings, span: Span, level: Isolation, anom
 }
 
 impl Settings {
+    /// The settings of a site that is there. Where every node has all rows, the others take a moment until they work without one that is lost: that is
+    /// waited for.
+    ///
+    /// # Errors
+    /// When no server answers.
+    pub fn of_site(site: &Site, options: &Options) -> Result<Settings, LiveError> {
+        let read = || {
+            site.move_entry();
+            Settings::of(&site.entry(), options)
+        };
+        if site.engine.layout.commits_everywhere() { again(site, read) } else { read() }
+    }
+
     /// Reads the settings. What an engine does not have stays empty.
     ///
     /// # Errors

@@ -93,13 +93,29 @@ fn reasons_and_advice_fit_the_engine() {
     assert!(last.why.contains("commits on one node") && !last.change.contains("shard"), "{last:?}");
     let plan: Plan = Plan::default();
     let change = |engine: &str| {
-        let engine = Engine::parse(engine).unwrap();
-        not_possible(engine, ("ack", ""), &plan, Fault::Partition, "why").change
+        let site = site(Engine::parse(engine).unwrap(), &[Role::Peer]);
+        not_possible(&site, ("ack", ""), &plan, Fault::Partition, "why").change
     };
     for engine in ["mtm", "citus"] {
         assert!(!change(engine).contains("--local KIND"), "{}", change(engine));
     }
     assert!(change("multimaster").contains("--local KIND"));
+}
+
+/// A node that catches up is one of a cluster of `up`: the way out is to wait for it, not to make another cluster.
+#[test]
+fn a_fault_on_a_node_that_does_not_answer_is_possible_when_it_does() {
+    let mut mtm = site(Engine::parse("mtm").unwrap(), &[Role::Peer, Role::Peer]);
+    mtm.nodes[1] =
+        crate::fault::Node::silent("m2", Role::Peer, mtm.nodes[1].spec.clone(), "it does not answer");
+    let change = |plan: &str, mtm: &crate::fault::Site| {
+        let plan = Plan::parse(plan).unwrap();
+        not_possible(mtm, ("bank", ""), &plan, Fault::Kill, "why")
+    };
+    let silent = change("kill:m2@1s", &mtm);
+    assert!(silent.change.contains("when m2 answers") && silent.change.contains("psql '"), "{silent:?}");
+    assert!(!silent.promise.contains("acknowledged"), "it is about transfers: {silent:?}");
+    assert!(change("kill:n@1s", &mtm).change.contains("on a cluster of pgfathom up"));
 }
 
 #[test]

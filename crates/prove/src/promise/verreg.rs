@@ -155,6 +155,9 @@ pub fn verreg(
     }
     for promise in &mut promises {
         explain_missing(promise, &report.happened);
+        if promise.standing == Standing::NotTested && !report.unshown.is_empty() {
+            promise.change = super::least::ALL_ANSWER.to_owned();
+        }
     }
     super::least::doubt(&mut promises, &report.failures);
     // The level itself comes first.

@@ -295,7 +295,7 @@ fn more(out: &mut String, all: usize) {
 }
 
 /// Results of benchmarks.
-fn benchmarks(out: &mut String, step: &StepFacts) {
+pub(super) fn benchmarks(out: &mut String, step: &StepFacts) {
     for benchmark in &step.step.summary.benchmarks {
         out.push_str(&format!("<div class=\"block\"><h3>{}</h3>", escape(&benchmark.name)));
         let mut under = |text: &str| {

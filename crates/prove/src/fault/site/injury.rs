@@ -2,6 +2,7 @@
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use connect::{cluster_file::Role, poll};
 use lab::local::{Instance, StopMode};
@@ -196,6 +197,7 @@ impl Site {
         if is_whole && self.disturbed_until_ns.load(Ordering::Acquire) == u64::MAX {
             let grace_ns = u64::try_from(self.grace().as_nanos()).unwrap_or(u64::MAX);
             self.disturbed_until_ns.store(monotonic_ns().saturating_add(grace_ns), Ordering::Release);
+            self.undone.lock().unwrap_or_else(PoisonError::into_inner).replace(Instant::now());
         }
     }
 

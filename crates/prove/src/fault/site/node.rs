@@ -18,6 +18,8 @@ pub struct Node {
     pub instance: Option<Instance>,
     /// Why they may not.
     pub spared: String,
+    /// It did not answer when the proof began, so its processes are unknown; another attempt may find them.
+    pub was_silent: bool,
     /// The separate disk of its data.
     pub disk: Option<Disk>,
     /// What clients go through.
@@ -35,10 +37,16 @@ impl Node {
             spec,
             instance: None,
             spared: why.to_owned(),
+            was_silent: false,
             disk: None,
             proxy: None,
             ways: Vec::new(),
         }
+    }
+
+    /// A node whose processes could not be found, because it did not answer.
+    pub fn silent(name: &str, role: Role, spec: ConnSpec, why: &str) -> Node {
+        Node { was_silent: true, ..Node::spared(name, role, spec, why) }
     }
 
     /// A node whose processes may get faults.

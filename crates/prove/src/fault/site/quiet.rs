@@ -10,13 +10,12 @@ use engines::profile::{Own, reports_lost_node};
 
 use super::{Node, POLL_INTERVAL, QUIET_TIMEOUT, Site};
 use crate::client::{Client, ClientError, text};
+use crate::live::SILENCE_MAX;
 
 /// The time limit for an answer to one question.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The time limit for a node that need not be there, as others have its rows, too.
 const PATIENCE_WITH_ONE_OF_SEVERAL: Duration = Duration::from_secs(2);
-/// After this time in silence the wait is announced.
-const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// How often the nodes are searched for transactions in doubt.
 const DOUBT_INTERVAL: Duration = Duration::from_millis(200);
 /// How often the engine is made to end them: it looks at all of its nodes.
@@ -155,9 +154,9 @@ impl Site {
         let begin = Instant::now();
         let is_announced = Cell::new(false);
         // A wait of two minutes without a word looks like a program that hangs.
-        let pause = |time: Duration| {
+        let pause = |time: Duration, what: &str| {
             if begin.elapsed() >= SILENCE_MAX && !is_announced.replace(true) {
-                self.announce(format!("waiting for the cluster, up to {} s", QUIET_TIMEOUT.as_secs()));
+                self.announce(format!("waiting until {what}, up to {} s", QUIET_TIMEOUT.as_secs()));
             }
             std::thread::sleep(time);
         };
@@ -165,7 +164,7 @@ impl Site {
         self.engine.own().try_for_each(|own| self.await_commits(own, begin, &pause))
     }
 
-    fn await_writes(&self, begin: Instant, pause: &dyn Fn(Duration)) -> Result<(), QuietError> {
+    fn await_writes(&self, begin: Instant, pause: &dyn Fn(Duration, &str)) -> Result<(), QuietError> {
         loop {
             let requested = self.enter(PATIENCE).and_then(|mut client| {
                 let reply = client.execute("select pg_catalog.pg_is_in_recovery()::int")?;
@@ -182,7 +181,7 @@ impl Site {
                 }
                 // No other program would start it.
                 Ok(_) | Err(_) if waited < QUIET_TIMEOUT && !self.is_gone() => {
-                    pause(POLL_INTERVAL);
+                    pause(POLL_INTERVAL, "the cluster accepts writes");
                 }
                 Ok(_) => return Err(QuietError::InRecovery { waited }),
                 Err(source) => return Err(QuietError::NoWrites { waited, source }),
@@ -196,7 +195,7 @@ impl Site {
         &self,
         own: &'static Own,
         begin: Instant,
-        pause: &dyn Fn(Duration),
+        pause: &dyn Fn(Duration, &str),
     ) -> Result<(), QuietError> {
         if own.prepared.is_empty() {
             return Ok(());
@@ -231,7 +230,7 @@ impl Site {
                 resolved = Some(Instant::now());
                 doubts.iter_mut().for_each(|doubt| doubt.resolve(own, patience));
             }
-            pause(DOUBT_INTERVAL);
+            pause(DOUBT_INTERVAL, "the engine has ended its transactions in doubt");
         }
     }
 
@@ -249,7 +248,7 @@ impl Site {
     }
 
     /// Where every node has all rows: if the entry is away, or no part of the cluster now, the first other node that is becomes the entry.
-    pub fn move_entry(&self) {
+    pub(crate) fn move_entry(&self) {
         if self.has_front() || !self.engine.layout.commits_everywhere() {
             return;
         }

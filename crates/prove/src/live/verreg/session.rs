@@ -145,13 +145,14 @@ impl Session<'_, '_> {
             None => match client.request("commit") {
                 Ok(reply) => {
                     watch.count(&reply);
-                    (of_reply(engine, at, &reply), false)
+                    (of_reply(engine, at, &reply), watch.has_to_leave(&reply))
                 }
                 Err(broken) => (of_broken(engine, at, &broken), true),
             },
             Some(Stop::Refused(reply)) => {
                 watch.count(&reply);
-                (of_reply(engine, At::BeforeCommit, &reply), client.request("rollback").is_err())
+                let is_lost = watch.has_to_leave(&reply) || client.request("rollback").is_err();
+                (of_reply(engine, At::BeforeCommit, &reply), is_lost)
             }
             Some(Stop::Broken(broken)) => (of_broken(engine, At::BeforeCommit, &broken), true),
             Some(Stop::Senseless(words)) => {
