@@ -5,6 +5,7 @@
 //! files have a largest size.
 
 use crate::error::RecordError;
+use crate::owner;
 use crate::redact;
 use rustix::fs::{Mode, OFlags};
 use serde::Serialize;
@@ -18,8 +19,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const FOLDER_MODE: u32 = 0o700;
 /// Mode of a file of ours.
 const FILE_MODE: u32 = 0o600;
-/// A folder with this bit is shared with others (`/tmp`): its mode is not ours to change.
-const STICKY: u32 = 0o1000;
 /// A line of a run directory is at most this long; the longest are statements and what the server's log reports about them.
 pub const LINE_BYTES_MAX: usize = 4 << 20;
 /// A file that is read as a whole (`run.json`, `findings.json`) is at most this long.
@@ -53,10 +52,10 @@ pub fn own_folder(path: &Path) -> io::Result<()> {
     fs::set_permissions(path, Permissions::from_mode(FOLDER_MODE))
 }
 
-/// Makes a folder that was there before private, unless it is shared or of another owner.
+/// Makes a folder that was there before private, unless it is shared (`/tmp`) or of another owner.
 pub(crate) fn make_private(path: &Path) {
     if let Ok(there) = fs::metadata(path)
-        && there.mode() & STICKY == 0
+        && !owner::is_shared(&there)
     {
         // The mode of another owner's folder cannot be changed; the files in it are private all the same.
         let _ = fs::set_permissions(path, Permissions::from_mode(FOLDER_MODE));

@@ -37,6 +37,7 @@ pub mod machine;
 pub mod matrix;
 pub mod model;
 pub mod number;
+pub mod owner;
 pub mod plan;
 pub mod promise;
 pub mod reader;

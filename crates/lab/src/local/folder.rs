@@ -20,6 +20,7 @@ use super::process;
 use super::text::TEXT_BYTES_MAX;
 pub(crate) use super::text::text_of;
 use connect::os_user::OsUser;
+use record::owner;
 
 /// A child that another thread has just forked holds a released lock for a moment longer.
 const LOCK_PATIENCE: Duration = Duration::from_millis(500);
@@ -31,10 +32,6 @@ const MARKER_FIRST_LINE: &str = "pgfathom cluster 1";
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 /// Names of socket folders that `up` makes under `/tmp`.
 const SHORT_SOCKET_PREFIX: &str = "pgfathom-s-";
-/// Others may write.
-const WRITABLE_BY_OTHERS: u32 = 0o002;
-/// Only the owner of an entry may remove or rename it.
-const STICKY: u32 = 0o1000;
 
 /// Whether the folder carries our marker.
 pub(super) fn is_marked(dir: &Path) -> bool {
@@ -111,7 +108,7 @@ pub(super) fn take(dir: &Path, user: Option<&OsUser>) -> Result<bool, LocalError
     if !process::is_ours(there.uid()) {
         return Err(other(format!("it belongs to user {}", there.uid())));
     }
-    if there.mode() & WRITABLE_BY_OTHERS != 0 {
+    if owner::is_open_to_all(&there) {
         return Err(other("every user may write into it".to_owned()));
     }
     // This also ends what an access control list grants to others.
@@ -130,8 +127,8 @@ fn check_above(dir: &Path) -> Result<(), LocalError> {
         return Ok(());
     };
     for folder in above.ancestors() {
-        let mode = fs::metadata(folder).map_err(LocalError::io("look at", folder))?.mode();
-        if mode & WRITABLE_BY_OTHERS != 0 && mode & STICKY == 0 {
+        let there = fs::metadata(folder).map_err(LocalError::io("look at", folder))?;
+        if owner::is_renamed_by_all(&there) {
             let problem = format!("every user may rename what is in {}", folder.display());
             return Err(LocalError::Unsafe { path: dir.to_owned(), problem });
         }
