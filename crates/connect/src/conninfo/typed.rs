@@ -11,7 +11,7 @@ use super::spec::{
     TlsOptions, TlsVersion,
 };
 use super::{
-    AuthMethod, AuthMethods, ChannelBindingMode, ConninfoError, Pinned, Resolved, Sources, Values,
+    AuthMethod, AuthMethods, ChannelBindingMode, Chosen, ConninfoError, Pinned, Resolved, Sources, Values,
     default_socket_dir,
 };
 use crate::Secret;
@@ -20,7 +20,11 @@ use crate::Secret;
 const APPLICATION_NAME: &str = "pgfathom";
 
 /// The last step of resolving.
-pub(super) fn build(values: &Values, sources: &Sources<'_>) -> Result<Resolved, ConninfoError> {
+pub(super) fn build(
+    values: &Values,
+    sources: &Sources<'_>,
+    chosen: Chosen<'_>,
+) -> Result<Resolved, ConninfoError> {
     refuse_unsupported(values)?;
     let mut warnings = Vec::new();
     let user = values
@@ -40,14 +44,22 @@ pub(super) fn build(values: &Values, sources: &Sources<'_>) -> Result<Resolved, 
         if let Some(path) = path {
             let file = Passfile::read(&path, &mut warnings);
             for host in &mut hosts {
-                host.password =
-                    file.password(&passfile_name(host, sources), &host.port.to_string(), &dbname, &user);
+                let name = passfile_name(host, sources);
+                let port = host.port.to_string();
+                host.password = match chosen {
+                    Chosen::ByUser => file.password(&name, &port, &dbname, &user),
+                    Chosen::ByOthers(_) => file.password_of_named(host, &port, &dbname, &user),
+                };
             }
             if hosts.iter().any(|host| host.password.is_some()) {
                 passfile = Some(path);
             }
         }
     }
+    let withheld = match chosen {
+        Chosen::ByUser => None,
+        Chosen::ByOthers(why) => Some(why.to_owned()),
+    };
     let (sslmode, tls) = tls(values, sources)?;
     let session_settings = parameter::SESSION_ENVIRONMENT
         .iter()
@@ -59,6 +71,7 @@ pub(super) fn build(values: &Values, sources: &Sources<'_>) -> Result<Resolved, 
         dbname,
         password,
         passfile,
+        withheld,
         sslmode,
         tls,
         channel_binding: one_of(values, "channel_binding", &CHANNEL_BINDING)?,

@@ -18,7 +18,7 @@ pub(super) fn active_run(dir: &Path) -> Option<(String, i32)> {
         folder::marked_node_dirs(dir).iter().any(|node| !process::servers_in(&node.join("data")).is_empty());
     let file = ClusterFile::read(dir).ok().filter(|_| runs)?;
     file.node.iter().find_map(|node| {
-        let mut spec = node.resolve(&Sources::of_process()).ok()?.spec;
+        let mut spec = file.resolve(&node.connection, &Sources::of_process()).ok()?.spec;
         spec.connect_timeout.get_or_insert(PATIENCE);
         let mut control = control::connect(&spec).ok()?;
         control.set_patience(PATIENCE);
