@@ -49,6 +49,9 @@ impl LoadError {
             LoadError::WritersBusy => {
                 "end that session (pg_locks shows it), or wait until it has ended, and run again".into()
             }
+            LoadError::LockTaken { remedy, .. } => {
+                format!("end it as a superuser, and load again: {remedy}; loaded chunks stay loaded")
+            }
             LoadError::RunActive { pid, .. } => format!(
                 "stop that pgfathom run (Ctrl-C) or wait until it has ended, then load; where its client is: select application_name, client_addr, backend_start from pg_stat_activity where pid = {pid}"
             ),
