@@ -11,6 +11,7 @@ use rustix::fs::{Mode, OFlags};
 use serde::Serialize;
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,6 +26,64 @@ pub const LINE_BYTES_MAX: usize = 4 << 20;
 pub const WHOLE_BYTES_MAX: u64 = 64 << 20;
 /// Bytes read at once.
 const READ_BYTES: usize = 1 << 16;
+
+/// A folder that stays the same one while it is used, whatever its path leads to by then: who may write into a folder above it can put another there.
+#[derive(Debug)]
+pub struct Held {
+    open: File,
+    path: PathBuf,
+}
+
+impl Held {
+    /// Opens a folder, and no link to one.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn open(path: &Path) -> io::Result<Held> {
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let open = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+        Ok(Held { open, path: path.to_owned() })
+    }
+
+    /// A path to it, for this process and its children while this process lives.
+    pub fn place(&self) -> PathBuf {
+        if cfg!(target_os = "linux") {
+            PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), self.open.as_raw_fd()))
+        } else {
+            self.path.clone()
+        }
+    }
+
+    /// The path by which it was opened.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The folder itself.
+    pub fn file(&self) -> &File {
+        &self.open
+    }
+
+    /// Makes it private, unless it is shared (`/tmp`) or of another owner.
+    pub(crate) fn make_private(&self) {
+        if self.open.metadata().is_ok_and(|there| !owner::is_shared(&there)) {
+            // The mode of another owner's folder cannot be changed; the files in it are private all the same.
+            let _ = self.open.set_permissions(Permissions::from_mode(FOLDER_MODE));
+        }
+    }
+}
+
+/// A path below [`Held::place`] as people know it; any other path as it is.
+pub fn shown(path: &Path) -> PathBuf {
+    let Ok(below) = path.strip_prefix(format!("/proc/{}/fd", std::process::id())) else {
+        return path.to_owned();
+    };
+    let mut parts = below.components();
+    let folder = parts
+        .next()
+        .and_then(|number| fs::read_link(Path::new("/proc/self/fd").join(number.as_os_str())).ok());
+    folder.map_or_else(|| path.to_owned(), |folder| folder.join(parts.as_path()))
+}
 
 /// Makes a folder for its owner alone. The folder above must be there, the folder itself must not.
 ///
@@ -50,16 +109,6 @@ pub fn own_folder(path: &Path) -> io::Result<()> {
         return Err(io::Error::other("it exists, and is not a folder of this user"));
     }
     fs::set_permissions(path, Permissions::from_mode(FOLDER_MODE))
-}
-
-/// Makes a folder that was there before private, unless it is shared (`/tmp`) or of another owner.
-pub(crate) fn make_private(path: &Path) {
-    if let Ok(there) = fs::metadata(path)
-        && !owner::is_shared(&there)
-    {
-        // The mode of another owner's folder cannot be changed; the files in it are private all the same.
-        let _ = fs::set_permissions(path, Permissions::from_mode(FOLDER_MODE));
-    }
 }
 
 /// Makes a file for its owner alone, to be written. There must be nothing of that name, not even a link.
@@ -98,13 +147,37 @@ pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     written
 }
 
+/// Opens a plain file to be appended to, and makes it for its owner alone if there is none: no link, no pipe (which blocks until another process reads it),
+/// no device.
+///
+/// # Errors
+/// Those of [`open`].
+pub fn append(path: &Path) -> io::Result<File> {
+    open_plain(path, OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE)
+}
+
+/// Writes a plain file anew, which stays the same file for those that have it open; makes it for its owner alone if there is none.
+///
+/// # Errors
+/// Those of [`open`].
+pub fn overwrite(path: &Path, content: &[u8]) -> io::Result<()> {
+    let mut file = open_plain(path, OFlags::WRONLY | OFlags::CREATE)?;
+    file.set_len(0)?;
+    file.set_permissions(Permissions::from_mode(FILE_MODE))?;
+    file.write_all(content)
+}
+
 /// Opens a plain file to be read: no link, no pipe, no device, no socket.
 ///
 /// # Errors
 /// Those of the system, or what it is instead of a file.
 pub fn open(path: &Path) -> io::Result<File> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = match rustix::fs::open(path, flags, Mode::empty()) {
+    open_plain(path, OFlags::RDONLY)
+}
+
+fn open_plain(path: &Path, flags: OFlags) -> io::Result<File> {
+    let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = match rustix::fs::open(path, flags, Mode::from_raw_mode(FILE_MODE)) {
         Ok(file) => File::from(file),
         Err(rustix::io::Errno::LOOP) => {
             return Err(io::Error::other("it is a symbolic link, which is not followed"));
