@@ -16,7 +16,7 @@ pub trait Explained: std::error::Error + Send + Sync + 'static {
     }
 }
 
-/// Does the work of a verb. A reply that is not what a query returns ends it wherever it is read, in any of its threads: here it becomes the failure of the verb.
+/// Does the work of a verb. A reply that is not what a query returns ends it wherever it is read, in any of its threads: it becomes the verb's failure here.
 /// Other panics are bugs and go on.
 ///
 /// # Errors

@@ -244,7 +244,7 @@ const PLACE_VARIABLES: [&str; 10] = [
 /// A connection string as `cluster.toml` holds it. Where it leads is in the string alone; password, TLS, timeouts and settings of the session that it does not
 /// have come from the environment, as those of any connection.
 ///
-/// `others` says how others can change the file, if they can. Then they choose the host, and the user's password must not follow them: it is sent only where a
+/// `others` is how others can change the file, if they can. Then they choose the host, and the user's password must not follow them: it is sent only where a
 /// line of the user's password file names that host.
 pub(crate) fn parse_of_node(
     text: &str,

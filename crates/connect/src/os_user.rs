@@ -62,7 +62,7 @@ impl OsUser {
     }
 
     /// Whether this group is the user's own: the primary one, in which no other user is. Of groups that are not in the files of this host, this is not known.
-    pub fn is_alone_in(&self, gid: u32) -> bool {
+    pub(crate) fn is_alone_in(&self, gid: u32) -> bool {
         let groups = fs::read_to_string("/etc/group").unwrap_or_default();
         let users = OsUser::all().unwrap_or_default();
         gid == self.gid && self.is_alone_by(&groups, &users)

@@ -11,7 +11,7 @@ use crate::error::LoadError;
 use crate::progress::LoadEvent;
 
 /// How long a lock is waited for that no loader can have.
-const STRANGER_LIMIT: Duration = Duration::from_secs(10);
+const OTHERS_LIMIT: Duration = Duration::from_secs(10);
 /// When a wait for another loader is reported at first, and then again and again.
 const NOTE_AFTER: Duration = Duration::from_secs(5);
 const NOTE_AGAIN: Duration = Duration::from_secs(60);
@@ -50,7 +50,7 @@ impl Contention {
         }
         self.looked_at = Some(Instant::now());
         let Some(holder) = lock::holder(client, self.key) else { return Ok(None) };
-        if !holder.may_load && self.since.elapsed() >= STRANGER_LIMIT {
+        if !holder.may_load && self.since.elapsed() >= OTHERS_LIMIT {
             return Err(LoadError::LockTaken {
                 what: self.what,
                 holder: holder.words,

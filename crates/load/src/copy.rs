@@ -153,7 +153,7 @@ fn run_stream(job: &Job<'_>, stream: &mut Stream<'_>, node: usize) -> Result<(),
                 dispatcher.set_aside(node, chunk, Instant::now());
                 let key = Key::One(lock::chunk(job.places[node].dataset, chunk));
                 let wait = || Contention::begin("a chunk", key);
-                stream.refuse_stranger(contended.entry(chunk).or_insert_with(wait))?;
+                stream.refuse_non_loader(contended.entry(chunk).or_insert_with(wait))?;
             }
             PartEnd::Stale => {
                 dispatcher.end(node, chunk, Some(&[]));

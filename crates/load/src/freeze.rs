@@ -262,7 +262,7 @@ pub(crate) fn run(job: &Job<'_>, replan: &mut Replan<'_>) -> Result<(), LoadErro
                     let key = Key::One(lock::leaf(job.places[node].dataset, leaf as u64));
                     let wait = contended.entry(leaf).or_insert_with(|| Contention::begin("a partition", key));
                     if let Some(stream) = streams.get(node) {
-                        result = result.and(stream.refuse_stranger(wait));
+                        result = result.and(stream.refuse_non_loader(wait));
                     }
                     todo[node].push_back(leaf);
                 }

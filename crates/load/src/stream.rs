@@ -514,7 +514,7 @@ impl<'a> Stream<'a> {
     }
 
     /// Ends the load if a lock that this stream has met again and again is that of a session which cannot be a loader. Waits for others are not reported.
-    pub(crate) fn refuse_stranger(&self, contention: &mut Contention) -> Result<(), LoadError> {
+    pub(crate) fn refuse_non_loader(&self, contention: &mut Contention) -> Result<(), LoadError> {
         if contention.is_due() {
             // A server that does not answer now is the matter of the next chunk.
             let Ok(mut control) = crate::connections::control(self.spec) else { return Ok(()) };

@@ -30,7 +30,7 @@ impl<'a> FromSql<'a> for Bytes<'a> {
     }
 }
 
-/// A reply without the columns that the query has. [`Row::get`] ends the work with it as the payload of a panic, so that none of its callers goes on with a value
+/// A reply without the columns that the query has. [`Row::get`] ends the work with it as the payload of a panic, so that no caller goes on with a value
 /// that is not there; the program reports it as a failure of what replied.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WrongReply(String);

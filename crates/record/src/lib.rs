@@ -30,6 +30,7 @@ pub mod event;
 pub mod exit;
 pub mod file;
 pub mod finding;
+pub mod held;
 pub mod histogram;
 pub mod hlog;
 mod latency_summary;

@@ -10,8 +10,9 @@
 use crate::clock::{self, Clock};
 use crate::error::RecordError;
 use crate::event::{self, Event};
-use crate::file::{self, Held, write_atomically};
+use crate::file::{self, write_atomically};
 use crate::files;
+use crate::held::Held;
 use crate::histogram::Latency;
 use crate::hlog::{self, Kind};
 use crate::machine::{self, share::Shares};

@@ -294,7 +294,11 @@ impl Shared {
                 match make() {
                     Ok(()) => bytes += content.len() as u64,
                     Err(source) => {
-                        lost = Some(RecordError::Io { action: "write", path: file::shown(&path), source })
+                        lost = Some(RecordError::Io {
+                            action: "write",
+                            path: record::held::shown(&path),
+                            source,
+                        })
                     }
                 }
             }

@@ -35,27 +35,10 @@ pub(super) fn build(
     let dbname = values.given("dbname").unwrap_or(&user).to_owned();
     let mut hosts = hosts(values, sources)?;
     let password = values.given("password").map(Secret::new);
-    let mut passfile = None;
-    if password.is_none() {
-        let path = values
-            .given("passfile")
-            .map(PathBuf::from)
-            .or_else(|| sources.home.as_ref().map(|home| home.join(".pgpass")));
-        if let Some(path) = path {
-            let file = Passfile::read(&path, &mut warnings);
-            for host in &mut hosts {
-                let name = passfile_name(host, sources);
-                let port = host.port.to_string();
-                host.password = match chosen {
-                    Chosen::ByUser => file.password(&name, &port, &dbname, &user),
-                    Chosen::ByOthers(_) => file.password_of_named(host, &port, &dbname, &user),
-                };
-            }
-            if hosts.iter().any(|host| host.password.is_some()) {
-                passfile = Some(path);
-            }
-        }
-    }
+    let passfile = match &password {
+        Some(_) => None,
+        None => search_passfile(values, sources, chosen, (&mut hosts, &dbname, &user), &mut warnings),
+    };
     let withheld = match chosen {
         Chosen::ByUser => None,
         Chosen::ByOthers(why) => Some(why.to_owned()),
@@ -95,6 +78,28 @@ pub(super) fn build(
         keepalives: keepalives(values)?,
     };
     Ok(Resolved { spec, warnings })
+}
+
+/// Looks in the password file for passwords of the hosts; gives its path if it has one.
+fn search_passfile(
+    values: &Values,
+    sources: &Sources<'_>,
+    chosen: Chosen<'_>,
+    (hosts, dbname, user): (&mut [HostSpec], &str, &str),
+    warnings: &mut Vec<String>,
+) -> Option<PathBuf> {
+    let named = values.given("passfile").map(PathBuf::from);
+    let path = named.or_else(|| sources.home.as_ref().map(|home| home.join(".pgpass")))?;
+    let file = Passfile::read(&path, warnings);
+    for host in &mut *hosts {
+        let name = passfile_name(host, sources);
+        let port = host.port.to_string();
+        host.password = match chosen {
+            Chosen::ByUser => file.password(&name, &port, dbname, user),
+            Chosen::ByOthers(_) => file.password_of_named(host, &port, dbname, user),
+        };
+    }
+    hosts.iter().any(|host| host.password.is_some()).then_some(path)
 }
 
 /// Values that libpq supports and this client does not.

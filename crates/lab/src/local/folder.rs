@@ -19,7 +19,7 @@ use super::process;
 use super::text::TEXT_BYTES_MAX;
 pub(crate) use super::text::text_of;
 use connect::os_user::OsUser;
-use record::file::Held;
+use record::held::Held;
 use record::owner;
 
 /// A child that another thread has just forked holds a released lock for a moment longer.

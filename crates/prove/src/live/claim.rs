@@ -124,7 +124,8 @@ fn try_lock(client: &mut Client, token: &str) -> Result<Option<String>, ClientEr
     let [one, two] = KEY;
     let may_prove = format!(
         "(coalesce(pg_catalog.has_database_privilege(a.usesysid, pg_catalog.current_database(), 'create'), true) \
-          or coalesce((select pg_catalog.has_schema_privilege(a.usesysid, n.oid, 'create') from pg_catalog.pg_namespace n where n.nspname = '{SCHEMA}'), false))"
+          or coalesce((select pg_catalog.has_schema_privilege(a.usesysid, n.oid, 'create') from pg_catalog.pg_namespace n \
+                       where n.nspname = '{SCHEMA}'), false))"
     );
     client.execute("begin")?;
     // Time limits for idle transactions must not end this one; a release without such a setting has no limit.
@@ -140,7 +141,8 @@ fn try_lock(client: &mut Client, token: &str) -> Result<Option<String>, ClientEr
         }
         let holders = client.execute(&format!(
             "select l.pid, coalesce(a.application_name, ''), coalesce(a.usename::text, ''), \
-             coalesce(pg_catalog.host(a.client_addr), 'a local socket'), coalesce(pg_catalog.to_char(a.backend_start, 'YYYY-MM-DD HH24:MI:SS'), ''), {may_prove}::int \
+             coalesce(pg_catalog.host(a.client_addr), 'a local socket'), coalesce(pg_catalog.to_char(a.backend_start, 'YYYY-MM-DD HH24:MI:SS'), ''), \
+             {may_prove}::int \
              from pg_catalog.pg_locks l left join pg_catalog.pg_stat_activity a on a.pid = l.pid \
              where l.locktype = 'advisory' and l.granted and l.classid::bigint = {one} and l.objid::bigint = {two} and l.objsubid = 2 \
              and l.database = (select oid from pg_catalog.pg_database where datname = pg_catalog.current_database()) \

@@ -1,4 +1,5 @@
 use super::*;
+use crate::held::Held;
 use std::os::unix::fs::symlink;
 
 struct Folder(PathBuf);

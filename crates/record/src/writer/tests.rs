@@ -248,6 +248,6 @@ fn what_takes_the_place_of_a_directory_meanwhile_is_not_written() {
         assert_eq!(fs::read_dir(&victim).unwrap().count(), 1);
         assert!(fs::read_to_string(moved.join("run.json")).unwrap().contains("changed"));
         assert!(moved.join(files::FINDINGS).exists());
-        assert_eq!(crate::file::shown(&dir.place().join("x")), moved.canonicalize().unwrap().join("x"));
+        assert_eq!(crate::held::shown(&dir.place().join("x")), moved.canonicalize().unwrap().join("x"));
     }
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use connect::cluster_file::CLUSTER_FILE_NAME;
-use record::file::Held;
+use record::held::Held;
 
 use super::super::folder::{self, Above, MARKER_NAME};
 use super::super::relays::Relays;
