@@ -15,7 +15,7 @@ pub(crate) fn exercise(data: &[u8]) {
     let nobody = Sources { env: &|_| None, os_user: None, home: None, socket_dirs: vec![], sysconfdir: None };
     let _ = file.entry(&nobody);
     for node in &file.node {
-        let _ = node.resolve(&nobody);
+        let _ = file.resolve(&node.connection, &nobody);
     }
     // What is written is read as the same.
     file.write(&path).expect("it has a form");

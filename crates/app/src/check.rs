@@ -163,7 +163,7 @@ impl Plan {
         let plan = self.survey(recording, hosts, data);
         let stop = context.stop.flag();
         let terminal = context.terminal.as_ref();
-        let keep = |known: &Checks| recording.keep(known.write(recording.path()));
+        let keep = |known: &Checks| recording.keep(known.write(&recording.place()));
         let mut checks =
             survey::run(&plan, recording.dir().clock(), &|line| terminal.say(line), &keep, &stop);
         // Settings are judged by the memory and the disks that were just read.
@@ -181,7 +181,7 @@ impl Plan {
             checks.items.extend(judged);
         }
         checks.items.sort_by_key(|item| item.area);
-        recording.keep(checks.write(recording.path()));
+        recording.keep(checks.write(&recording.place()));
         self.end(recording, step, &checks)
     }
 
@@ -210,7 +210,7 @@ impl Plan {
             one_pair_at_a_time: self.one_pair_at_a_time,
             prefers_tools: self.prefers_tools,
             repeat: self.repeat,
-            outputs: recording.path().join(fallback::OUTPUTS),
+            outputs: recording.place().join(fallback::OUTPUTS),
         }
     }
 

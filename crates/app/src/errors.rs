@@ -29,6 +29,17 @@ explained!(
     ::check::accept::AcceptError,
 );
 
+impl Explained for postgres::WrongReply {
+    fn hint(&self) -> Option<String> {
+        const HINT: &str = "check that a PostgreSQL server listens there, and nothing between that changes its replies; if both are so, report it as a bug";
+        Some(HINT.to_owned())
+    }
+
+    fn exit(&self) -> Exit {
+        Exit::Errors
+    }
+}
+
 impl Explained for workloads::driving::Refusal {
     fn hint(&self) -> Option<String> {
         workloads::driving::Refusal::hint(self)

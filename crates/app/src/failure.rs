@@ -3,6 +3,7 @@
 use connect::control::silence::has_given_up;
 use record::Exit;
 use std::fmt::Write as _;
+use std::panic::{self, AssertUnwindSafe};
 
 /// A library error that knows its remedy. Each library's error type is listed in `errors`.
 pub trait Explained: std::error::Error + Send + Sync + 'static {
@@ -13,6 +14,26 @@ pub trait Explained: std::error::Error + Send + Sync + 'static {
     fn exit(&self) -> Exit {
         Exit::Usage
     }
+}
+
+/// Does the work of a verb. A reply that is not what a query returns ends it wherever it is read, in any of its threads: it becomes the verb's failure here.
+/// Other panics are bugs and go on.
+///
+/// # Errors
+/// Those of the work, and a [`postgres::WrongReply`].
+pub fn with_wrong_replies<T>(work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+    let report = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        if !info.payload().is::<postgres::WrongReply>() {
+            report(info);
+        }
+    }));
+    panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| {
+        match payload.downcast::<postgres::WrongReply>() {
+            Ok(reply) => Err(Failure::from(*reply)),
+            Err(payload) => panic::resume_unwind(payload),
+        }
+    })
 }
 
 /// The failure of a verb.

@@ -67,7 +67,7 @@ impl Plan {
         let moved = Moved::begin(&recording, Some(&mut control));
         drop(control);
         if let Some(planned) = &self.planned {
-            recording.keep(planned.write(recording.path()));
+            recording.keep(planned.write(&recording.place()));
         }
         opening.in_one_step(recording, |recording, step| {
             let report = fill(context, recording, step, &cluster, content, options, self.progress)

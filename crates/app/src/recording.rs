@@ -10,7 +10,7 @@ use record::{Exit, RecordError, RunDir, State, StepId, What, file, files};
 use serde_json::{Map, Value};
 use std::cell::{Cell, RefCell};
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// A run directory being written by a verb.
@@ -102,9 +102,14 @@ impl<'a> Recording<'a> {
         self.context
     }
 
-    /// Where it is.
+    /// Where it is, to be shown.
     pub fn path(&self) -> &Path {
         self.dir.path()
+    }
+
+    /// The directory itself, to be written into.
+    pub fn place(&self) -> PathBuf {
+        self.dir.place()
     }
 
     /// What could not be written must not stop a load of days: it is reported once, the work goes on, and the verb ends with an error.
@@ -145,13 +150,13 @@ impl<'a> Recording<'a> {
     /// Takes the directory away again: what was requested was refused before anything was measured.
     pub fn discard(self) {
         drop(self.sampler.take());
-        remove(self.path());
+        remove(&self.place(), self.path());
     }
 
     /// Likewise if the process has to end before the work has begun.
     pub(crate) fn discard_on_forced_exit(&self) -> CleanupGuard {
-        let path = self.path().to_owned();
-        self.context.stop.on_forced_exit(move || remove(&path))
+        let (place, path) = (self.place(), self.path().to_owned());
+        self.context.stop.on_forced_exit(move || remove(&place, &path))
     }
 
     /// Ends a step with an error: what was measured stays, the error is an event.
@@ -201,7 +206,7 @@ impl<'a> Recording<'a> {
         if self.dir.lost().is_some() {
             return terminal.say("findings: not evaluated, the recording is incomplete");
         }
-        let bytes = |name: &str| std::fs::metadata(self.path().join(name)).map_or(0, |data| data.len());
+        let bytes = |name: &str| std::fs::metadata(self.place().join(name)).map_or(0, |data| data.len());
         if bytes(files::SAMPLES) + bytes(files::EVENTS) > EXPLAINED_BYTES_MAX {
             let run = self.path().display();
             return terminal
@@ -211,7 +216,7 @@ impl<'a> Recording<'a> {
             Ok(findings) => findings,
             Err(error) => return terminal.warn(&format!("the run could not be explained: {error}")),
         };
-        if let Err(error) = findings.write(self.path()) {
+        if let Err(error) = findings.write(&self.place()) {
             return self.keep(Err(error));
         }
         self.keep(self.dir.edit(|run| run.summary.explained(&findings)));
@@ -240,7 +245,7 @@ impl<'a> Recording<'a> {
         let page = self.path().join(files::REPORT);
         let written = ::report::html(&self.held()).and_then(|html| {
             let unwritten = |source| RecordError::Io { action: "write", path: page.clone(), source };
-            write_whole(&page, &html).map_err(unwritten)
+            write_whole(&self.place().join(files::REPORT), &html).map_err(unwritten)
         });
         if let Err(error) = written {
             self.dir.lose(error);
@@ -323,7 +328,7 @@ pub fn fields(value: Value) -> Map<String, Value> {
 }
 
 /// Removes a directory without a measurement, and nothing in it that is not of a recording.
-fn remove(path: &Path) {
+fn remove(place: &Path, path: &Path) {
     let ours = [
         files::RUN,
         files::SAMPLES,
@@ -335,11 +340,11 @@ fn remove(path: &Path) {
     ];
     for name in ours {
         // A file that cannot be removed stays; the refusal is what the user has to learn of.
-        let _ = std::fs::remove_file(path.join(name));
+        let _ = std::fs::remove_file(place.join(name));
     }
     // What was sampled beside the work goes with it; no other process writes into these.
     for name in [files::STACKS, files::STUCK, files::PLANS] {
-        let _ = std::fs::remove_dir_all(path.join(name));
+        let _ = std::fs::remove_dir_all(place.join(name));
     }
     let _ = std::fs::remove_dir(path);
     // Under runs/ of the current folder it may have been the first.

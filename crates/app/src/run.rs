@@ -244,7 +244,7 @@ impl Plan {
         let target = Target { spec, cluster: cluster.as_ref() };
         let recording = self.opening(name).open(context, target, control)?;
         if let Some(planned) = &self.planned {
-            recording.keep(planned.write(recording.path()));
+            recording.keep(planned.write(&recording.place()));
         }
         Ok(recording)
     }

@@ -113,7 +113,7 @@ impl Plan {
         let board = Arc::new(Board::new());
         let mut collectors = collectors::of_survey(survey, &board, self.planning);
         collectors.extend(collectors::of_poolers(nodes, &self.poolers, &board));
-        collectors.extend(self.machines.collectors(self.is_here, nodes, &board, recording.path())?);
+        collectors.extend(self.machines.collectors(self.is_here, nodes, &board, &recording.place())?);
         let options = Options { interval: self.interval, ..Options::default() };
         let sampler = Sampler::start(recording.shared_dir(), options, collectors)
             .map_err(|error| Failure::caused("cannot start a thread", error))?;
@@ -123,7 +123,7 @@ impl Plan {
         let duration_s = begun.elapsed().as_secs_f64();
         recording.end_watch();
         let has_answered = has_answered || answers(&board);
-        let seen = Seen::read(recording.path())?;
+        let seen = Seen::read(&recording.place())?;
         recording.keep(recording.dir().edit_step(step, |step| {
             step.summary.duration_s = duration_s;
             step.summary.transactions = Some(seen.transactions);

@@ -40,7 +40,7 @@ impl Watching {
             &board,
             None,
             Mode::Auto,
-            recording.path(),
+            &recording.place(),
         ));
         match Sampler::start(recording.shared_dir(), Options::default(), collectors) {
             Ok(sampler) => recording.carry(sampler),

@@ -2,12 +2,14 @@
 
 use std::fmt;
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use record::owner::Others;
 use serde::{Deserialize, Serialize};
 
 use crate::conninfo::{self, ConninfoError, Resolved, SessionAttrs, Sources};
+use crate::os_user::OsUser;
 
 /// The version of the file's format.
 pub const CLUSTER_FILE_FORMAT: u32 = 1;
@@ -29,6 +31,9 @@ pub struct ClusterFile {
     pub made: Option<Made>,
     /// The nodes; the first one is the entry.
     pub node: Vec<Node>,
+    /// How others than this user and root can change the file, if they can: then they choose the hosts.
+    #[serde(skip)]
+    pub others: Option<String>,
 }
 
 /// How `up` made a cluster.
@@ -159,6 +164,18 @@ impl ClusterFileError {
     }
 }
 
+/// How others than this user and root can change an open cluster file, in words. A group that has no other member is the user.
+fn others(path: &Path, there: &fs::Metadata) -> Option<String> {
+    let us = rustix::process::geteuid().as_raw();
+    let others = Others::of(there, &[us, 0])?;
+    let is_own_group = |gid| OsUser::current().is_some_and(|user| user.is_alone_in(gid));
+    match others {
+        Others::Group(gid) if is_own_group(gid) => None,
+        Others::Owner(_) => Some(format!("{} is not yours ({others})", path.display())),
+        _ => Some(format!("{} is not only yours ({others})", path.display())),
+    }
+}
+
 /// One server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -183,14 +200,15 @@ pub struct Node {
     pub log: Option<PathBuf>,
 }
 
-impl Node {
-    /// How to connect to it.
-    pub fn resolve(&self, sources: &Sources<'_>) -> Result<Resolved, ConninfoError> {
-        conninfo::parse_of_node(&self.connection, sources)
-    }
-}
-
 impl ClusterFile {
+    /// How to connect to a node: by its `connection`, or by one of the addresses that it has `also`.
+    ///
+    /// # Errors
+    /// What is wrong with the connection string.
+    pub fn resolve(&self, connection: &str, sources: &Sources<'_>) -> Result<Resolved, ConninfoError> {
+        conninfo::parse_of_node(connection, sources, self.others.as_deref())
+    }
+
     /// How to reach the node that takes writes: the first node; in a cluster with standbys all its hosts, requested `read-write` unless
     /// the first connection requests something else, so that a session finds the new primary after a failover.
     ///
@@ -198,7 +216,7 @@ impl ClusterFile {
     /// [`ClusterFileError::NodeConnection`].
     pub fn entry(&self, sources: &Sources<'_>) -> Result<Resolved, ClusterFileError> {
         let resolve = |node: &Node| {
-            node.resolve(sources)
+            self.resolve(&node.connection, sources)
                 .map_err(|source| ClusterFileError::NodeConnection { node: node.name.clone(), source })
         };
         let Some((first, others)) = self.node.split_first() else {
@@ -222,16 +240,24 @@ impl ClusterFile {
     /// Reads a file, or the one in a cluster's folder.
     pub fn read(path: &Path) -> Result<ClusterFile, ClusterFileError> {
         // A file that is named may be anything; in a folder, which may belong to another user, it must be a plain file.
-        let (path, text) = if path.is_dir() {
+        let (path, open) = if path.is_dir() {
             let path = path.join(CLUSTER_FILE_NAME);
-            let bytes = record::file::read(&path, FILE_BYTES_MAX);
-            (path, bytes.and_then(|bytes| String::from_utf8(bytes).map_err(std::io::Error::other)))
+            let open = record::file::open(&path);
+            (path, open)
         } else {
-            (path.to_owned(), fs::read_to_string(path))
+            (path.to_owned(), fs::File::open(path))
         };
-        let text = text.map_err(ClusterFileError::io("read", &path))?;
+        let read = open.and_then(|open| {
+            let others = others(&path, &open.metadata()?);
+            let mut text = String::new();
+            match open.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)? as u64 > FILE_BYTES_MAX {
+                true => Err(io::Error::other(format!("it is larger than {} MiB", FILE_BYTES_MAX >> 20))),
+                false => Ok((text, others)),
+            }
+        });
+        let (text, others) = read.map_err(ClusterFileError::io("read", &path))?;
         let wrong = |problem: String| ClusterFileError::Malformed { path: path.clone(), problem };
-        let file: ClusterFile =
+        let mut file: ClusterFile =
             toml::from_str(&text).map_err(|error| wrong(error.to_string().trim_end().to_owned()))?;
         if file.format != CLUSTER_FILE_FORMAT {
             return Err(wrong(format!(
@@ -242,6 +268,7 @@ impl ClusterFile {
         if file.node.is_empty() {
             return Err(wrong("it has no [[node]]".to_owned()));
         }
+        file.others = others;
         Ok(file)
     }
 
@@ -255,5 +282,34 @@ impl ClusterFile {
             "# A cluster for pgfathom --cluster; `pgfathom down` removes what `pgfathom up` made.\n{body}"
         );
         record::file::replace(path, text.as_bytes()).map_err(ClusterFileError::io("write", path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_file_that_others_can_change_is_known_as_theirs() {
+        let path = std::env::temp_dir().join(format!("pgfathom-others-{}.toml", std::process::id()));
+        let text = "format = 1\nengine = \"postgres\"\n[[node]]\nname = \"n1\"\nrole = \"primary\"\nconnection = \"host=db\"\n";
+        fs::write(&path, text).expect("written");
+        let others = |mode: u32| {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("changed");
+            let file = ClusterFile::read(&path).expect("a cluster file");
+            let spec = file.entry(&Sources::of_process()).expect("an entry").spec;
+            assert_eq!(spec.withheld, file.others);
+            file.others
+        };
+        assert_eq!(others(0o644), None);
+        let expected = format!("{} is not only yours (every user may write into it)", path.display());
+        assert_eq!(others(0o666), Some(expected));
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&path, Some(7350), None).expect("given away");
+            let expected = format!("{} is not yours (it belongs to user 7350)", path.display());
+            assert_eq!(others(0o644), Some(expected));
+        }
+        fs::remove_file(&path).expect("removed");
     }
 }

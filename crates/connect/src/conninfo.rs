@@ -138,6 +138,11 @@ impl Values {
         Ok(())
     }
 
+    /// Takes a parameter away if it came from there.
+    fn forget(&mut self, name: &str, from: impl Fn(&Origin) -> bool) {
+        self.0.retain(|known, (_, origin)| *known != name || !from(origin));
+    }
+
     /// Sets the parameters of a connection string. After a password, the name of an unknown one is not shown.
     fn set_all(&mut self, pairs: Vec<(String, String)>, origin: &Origin) -> Result<(), ConninfoError> {
         let mut is_behind = false;
@@ -156,6 +161,15 @@ impl Values {
     }
 }
 
+/// Who chose the host of a connection.
+#[derive(Clone, Copy, Debug)]
+enum Chosen<'a> {
+    /// The user, who sends it the password at hand.
+    ByUser,
+    /// Others, as they can change the text that names it: only a password that the user keeps for this host is sent there. It holds why others can.
+    ByOthers(&'a str),
+}
+
 /// Whether a text is a connection string, and not the name of a database.
 pub fn is_string(text: &str) -> bool {
     uri::is_uri(text) || text.contains('=')
@@ -163,14 +177,14 @@ pub fn is_string(text: &str) -> bool {
 
 /// Merges all parameters of a connection.
 pub fn resolve(request: &Request, sources: &Sources<'_>) -> Result<Resolved, ConninfoError> {
-    typed::build(&merge(request, sources)?, sources)
+    typed::build(&merge(request, sources)?, sources, Chosen::ByUser)
 }
 
 /// The same for this database, whatever else is named: also the password file is searched for it.
 pub fn resolve_to(request: &Request, dbname: &str, sources: &Sources<'_>) -> Result<Resolved, ConninfoError> {
     let mut values = merge(request, sources)?;
     values.set("dbname", dbname.to_owned(), Origin::Default)?;
-    typed::build(&values, sources)
+    typed::build(&values, sources, Chosen::ByUser)
 }
 
 fn merge(request: &Request, sources: &Sources<'_>) -> Result<Values, ConninfoError> {
@@ -229,8 +243,25 @@ const PLACE_VARIABLES: [&str; 10] = [
 
 /// A connection string as `cluster.toml` holds it. Where it leads is in the string alone; password, TLS, timeouts and settings of the session that it does not
 /// have come from the environment, as those of any connection.
-pub(crate) fn parse_of_node(text: &str, sources: &Sources<'_>) -> Result<Resolved, ConninfoError> {
-    parse_with(text, sources, &|name| (sources.env)(name).filter(|_| !PLACE_VARIABLES.contains(&name)))
+///
+/// `others` is how others can change the file, if they can. Then they choose the host, and the user's password must not follow them: it is sent only where a
+/// line of the user's password file names that host.
+pub(crate) fn parse_of_node(
+    text: &str,
+    sources: &Sources<'_>,
+    others: Option<&str>,
+) -> Result<Resolved, ConninfoError> {
+    let env = |name: &str| (sources.env)(name).filter(|_| !PLACE_VARIABLES.contains(&name));
+    let Some(why) = others else { return parse_with(text, sources, &env) };
+    let env = |name: &str| env(name).filter(|_| name != "PGPASSWORD");
+    let bare = bare(sources, &env);
+    let mut values = merge(&Request::target(text), &bare)?;
+    values.forget("password", |origin| matches!(origin, Origin::Service(_)));
+    values.forget("passfile", |origin| !matches!(origin, Origin::Environment(_)));
+    if let Some(path) = env("PGPASSFILE") {
+        values.set_if_missing("passfile", path, Origin::Environment("PGPASSFILE"))?;
+    }
+    typed::build(&values, &bare, Chosen::ByOthers(why))
 }
 
 /// A connection string on its own: no flags, no environment, no files except the password file.
@@ -255,14 +286,18 @@ fn parse_with(
     sources: &Sources<'_>,
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Resolved, ConninfoError> {
-    let bare = Sources {
+    resolve(&Request::target(text), &bare(sources, env))
+}
+
+/// The same sources with this environment, and without the services of the system.
+fn bare<'a>(sources: &Sources<'_>, env: &'a dyn Fn(&str) -> Option<String>) -> Sources<'a> {
+    Sources {
         env,
         os_user: sources.os_user.clone(),
         home: sources.home.clone(),
         socket_dirs: sources.socket_dirs.clone(),
         sysconfdir: None,
-    };
-    resolve(&Request::target(text), &bare)
+    }
 }
 
 /// Adds the parameters of the service file, if a service is named.

@@ -61,6 +61,24 @@ impl OsUser {
         passwd.lines().filter_map(user).collect()
     }
 
+    /// Whether this group is the user's own: the primary one, in which no other user is. Of groups that are not in the files of this host, this is not known.
+    pub(crate) fn is_alone_in(&self, gid: u32) -> bool {
+        let groups = fs::read_to_string("/etc/group").unwrap_or_default();
+        let users = OsUser::all().unwrap_or_default();
+        gid == self.gid && self.is_alone_by(&groups, &users)
+    }
+
+    fn is_alone_by(&self, groups: &str, users: &[OsUser]) -> bool {
+        let shares = |user: &OsUser| user.gid == self.gid && user.uid != self.uid;
+        let members = groups.lines().find_map(|line| {
+            let fields: Vec<&str> = line.split(':').collect();
+            (fields.get(2)?.parse() == Ok(self.gid)).then_some(*fields.get(3)?)
+        });
+        let is_us = |name: &str| name.is_empty() || name == self.name;
+        members.is_some_and(|names| names.split(',').all(|name| is_us(name.trim())))
+            && !users.iter().any(shares)
+    }
+
     /// Whether this user may enter `dir` and every folder above it.
     pub fn can_reach(&self, dir: &Path) -> bool {
         dir.ancestors().all(|folder| self.may_enter(folder))
@@ -93,5 +111,23 @@ mod tests {
         let home = PathBuf::from("/home/ann");
         assert_eq!(users[1], OsUser { name: "ann".into(), uid: 101, gid: 104, home });
         assert!(OsUser::current().is_some());
+    }
+
+    #[test]
+    fn a_group_is_a_users_own_if_no_one_else_is_in_it() {
+        let passwd = "ann:x:101:104::/home/ann:/bin/sh\nbob:x:102:105::/home/bob:/bin/sh\n";
+        let users = OsUser::parse(passwd);
+        for (groups, expected) in [
+            ("ann:x:104:\nbob:x:105:ann\n", true),
+            ("ann:x:104:ann\n", true),
+            ("ann:x:104:ann,bob\n", false),
+            ("ann:x:104:bob\n", false),
+            ("other:x:9:\n", false),
+            ("", false),
+        ] {
+            assert_eq!(users[0].is_alone_by(groups, &users), expected, "{groups:?}");
+        }
+        let both = OsUser::parse(&passwd.replace("105", "104"));
+        assert!(!both[0].is_alone_by("ann:x:104:\n", &both), "the primary group of two users");
     }
 }

@@ -20,7 +20,7 @@ use crate::engine::Engine;
 use crate::profile::{Ddl, Discovery, EntryPoints, Layout, LoadPath, Spread};
 use connect::ConnSpec;
 use connect::cluster_file::{ClusterFile, Role};
-use connect::conninfo::{self, Host, HostSpec, SessionAttrs, Sources};
+use connect::conninfo::{Host, HostSpec, SessionAttrs, Sources};
 
 /// The comment on a foreign server that is a node of its cluster. Servers that hold partitions need none.
 pub const NODE_MARK: &str = "pgfathom node";
@@ -104,12 +104,13 @@ impl Cluster {
             if nodes.iter().any(|other| other.name == node.name) {
                 return Err(ClusterError::TwoOfOneName(node.name.clone()));
             }
-            let resolved = node
-                .resolve(sources)
+            let resolved = file
+                .resolve(&node.connection, sources)
                 .map_err(|source| ClusterError::Conninfo { node: node.name.clone(), source })?;
             let mut found = ClusterNode::new(&node.name, role, resolved.spec);
             for address in &node.also {
-                let also = conninfo::parse(address, sources)
+                let also = file
+                    .resolve(address, sources)
                     .map_err(|source| ClusterError::Conninfo { node: node.name.clone(), source })?;
                 found.also.extend(also.spec.hosts);
             }

@@ -7,13 +7,11 @@ pub mod cluster;
 pub mod directions;
 pub mod engine;
 pub mod hash;
+pub mod lock;
 pub mod placement;
 pub mod profile;
 pub mod sets;
 pub mod trust;
-
-/// The class of pgfathom's advisory locks: the letters `pgfa`. A lock of one number with this class is the mark of a run that is on.
-pub const LOCK_CLASS: i32 = 0x7067_6661;
 
 pub use cluster::{Absent, Cluster, ClusterError, ClusterNode, Survey};
 pub use engine::Engine;

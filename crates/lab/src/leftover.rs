@@ -135,16 +135,8 @@ fn enter(folder: &Path, registry: &Path) -> io::Result<Entry> {
     let made = registry.ancestors().take_while(|folder| folder.symlink_metadata().is_err());
     let made = made.map(Path::to_owned).collect();
     fs::create_dir_all(registry)?;
-    let name = format!(
-        "{}-{:x}",
-        std::process::id(),
-        folder
-            .as_os_str()
-            .as_encoded_bytes()
-            .iter()
-            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte))
-                .wrapping_mul(0x0100_0000_01b3),)
-    );
+    let hash = record::statement::fnv(folder.as_os_str().as_encoded_bytes().iter().copied());
+    let name = format!("{}-{hash:x}", std::process::id());
     let entry = registry.join(name);
     file::replace(&entry, folder.as_os_str().as_encoded_bytes())?;
     Ok(Entry { file: entry, made })

@@ -322,7 +322,7 @@ impl Throwaway {
 
     /// The server log so far.
     pub fn log(&self) -> String {
-        fs::read(self.log_path())
+        record::file::read(&self.log_path(), record::file::WHOLE_BYTES_MAX)
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
             .unwrap_or_default()
     }

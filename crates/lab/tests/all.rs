@@ -4,5 +4,6 @@ mod engines;
 mod found;
 mod hostile;
 mod local;
+mod marks;
 mod throwaway;
 mod topologies;

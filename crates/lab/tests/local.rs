@@ -98,7 +98,7 @@ fn a_cluster_goes_up_is_written_down_and_goes_away() {
 
                 let file = ClusterFile::read(&cluster.dir).unwrap();
                 assert_eq!(file, cluster.file);
-                let spec = file.node[0].resolve(&Sources::of_process()).unwrap().spec;
+                let spec = file.resolve(&file.node[0].connection, &Sources::of_process()).unwrap().spec;
                 assert_eq!(spec.hosts, cluster.spec.hosts);
                 let mut client = control::connect(&spec).unwrap();
                 let shown = |client: &mut control::Control, name: &str| -> String {
@@ -339,7 +339,7 @@ fn clusters_of_several_go_up_start_again_and_go_away() {
                     .file
                     .node
                     .iter()
-                    .map(|node| node.resolve(&Sources::of_process()).unwrap().spec)
+                    .map(|node| cluster.file.resolve(&node.connection, &Sources::of_process()).unwrap().spec)
                     .collect();
                 let links = match &options.topology {
                     Topology::Sharded { .. } => {
@@ -398,7 +398,9 @@ fn a_primary_that_was_replaced_is_not_started_beside_the_new_one() {
         signal("-QUIT", text.lines().next().unwrap().parse().unwrap());
         wait_for("the node ends", || processes_below(&data_dir).is_empty());
     };
-    let spec = |node: usize| cluster.file.node[node].resolve(&Sources::of_process()).unwrap().spec;
+    let spec = |node: usize| {
+        cluster.file.resolve(&cluster.file.node[node].connection, &Sources::of_process()).unwrap().spec
+    };
     end(0);
     assert_eq!(shown(&spec(1), "select pg_promote()::text"), ["true"]);
     let error = up(&options).unwrap_err();

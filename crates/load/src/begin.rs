@@ -107,15 +107,18 @@ fn prepare(
     stop: &Stop,
     reporter: &mut Reporter<'_>,
 ) -> Result<schema::Prepared, LoadError> {
+    let observer = RefCell::new(&mut *reporter.observer);
     let prepared = absent::wait_for(
         ("preparing the tables", sessions.node_lost),
         options.reconnect_limit,
         stop,
-        &mut |event| reporter.observer.event(&event),
+        &mut |event| observer.borrow_mut().event(&event),
         || {
             // It may have gone away under an attempt.
             sessions.reconnect(options.reconnect_limit, Some(stop))?;
-            schema::prepare(sessions, cluster, content, options, stop)
+            schema::prepare(sessions, cluster, content, options, stop, &mut |event| {
+                observer.borrow_mut().event(&event);
+            })
         },
     );
     match prepared {

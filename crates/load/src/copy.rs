@@ -21,10 +21,14 @@
 //! that do exclude loaders (primary keys, `--restart`) first wait until no chunk is in flight. No transaction spans two nodes, but for
 //! those of `--via connect`, which all take the same way.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use engines::lock::Key;
+
+use crate::contention::Contention;
 use crate::dispatch::{Dispatcher, Next, Task};
 use crate::error::LoadError;
 use crate::job::{Job, PartEnd, Replan, Rows};
@@ -100,6 +104,7 @@ impl Drop for Left<'_> {
 fn run_stream(job: &Job<'_>, stream: &mut Stream<'_>, node: usize) -> Result<(), LoadError> {
     let work = job.work;
     let mut buckets = Buckets::new(work.leaves);
+    let mut contended: HashMap<u64, Contention> = HashMap::new();
     let name = |chunk: u64| match job.places[node].name.as_str() {
         "" => format!("loading chunk {chunk}"),
         name => format!("loading chunk {chunk} into {name}"),
@@ -144,7 +149,12 @@ fn run_stream(job: &Job<'_>, stream: &mut Stream<'_>, node: usize) -> Result<(),
                 stream.found(share);
                 dispatcher.end(node, chunk, Some(&task.leaves));
             }
-            PartEnd::Busy => dispatcher.set_aside(node, chunk, Instant::now()),
+            PartEnd::Busy => {
+                dispatcher.set_aside(node, chunk, Instant::now());
+                let key = Key::One(lock::chunk(job.places[node].dataset, chunk));
+                let wait = || Contention::begin("a chunk", key);
+                stream.refuse_non_loader(contended.entry(chunk).or_insert_with(wait))?;
+            }
             PartEnd::Stale => {
                 dispatcher.end(node, chunk, Some(&[]));
                 dispatcher.set_stale();

@@ -387,6 +387,16 @@ pub enum LoadError {
     /// Another session holds the table of runs for long.
     #[error("another session holds a lock on pgfathom.writer: no run can be registered")]
     WritersBusy,
+    /// A session that cannot be a loader has a lock that keeps loaders apart.
+    #[error("{holder} has the lock for {what}, and its role cannot load: it is no pgfathom that loads")]
+    LockTaken {
+        /// What the lock is for.
+        what: &'static str,
+        /// Who has it.
+        holder: String,
+        /// The statement that ends its session.
+        remedy: String,
+    },
     /// A run is on.
     #[error(
         "run {run_no} is writing into {dataset} (server process {pid} holds its lock); nothing was changed"

@@ -31,7 +31,7 @@ pub(crate) fn run(
     let limit = fill.options.reconnect_limit;
     reporter.begin(Phase::Index, counters);
     let start = Instant::now();
-    if !fill.sessions.lock(limit, fill.stop)? {
+    if !fill.sessions.lock(limit, fill.stop, &mut |event| reporter.observer.event(&event))? {
         return Ok(false);
     }
     let leaves = leaves(fill)?;

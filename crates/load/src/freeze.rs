@@ -25,11 +25,14 @@
 //! **On a cluster** a wave has leaves of all nodes, each filled by a stream of its node, and still one pass over the row numbers serves them
 //! all. A leaf that has moved is noticed under the lock of its transaction ([`crate::shard`]) and planned anew after the wave.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use engines::lock::Key;
+
+use crate::contention::Contention;
 use crate::copy::is_gone;
 use crate::dataset::{Dataset, Leaves};
 use crate::dispatch::{Attachment, Owned};
@@ -228,6 +231,7 @@ pub(crate) fn run(job: &Job<'_>, replan: &mut Replan<'_>) -> Result<(), LoadErro
     };
     let mut todo = plan();
     let mut result = Ok(());
+    let mut contended: HashMap<usize, Contention> = HashMap::new();
     while result.is_ok() && work.stop_level() == StopLevel::Run {
         if job.dispatcher.is_stale() {
             result = job.follow(replan);
@@ -254,7 +258,14 @@ pub(crate) fn run(job: &Job<'_>, replan: &mut Replan<'_>) -> Result<(), LoadErro
             all_busy &= matches!(end, Ok(LeafEnd::Busy));
             match end {
                 Ok(LeafEnd::Loaded(_) | LeafEnd::There) => job.dispatcher.end_leaf(node, leaf as u64),
-                Ok(LeafEnd::Busy) => todo[node].push_back(leaf),
+                Ok(LeafEnd::Busy) => {
+                    let key = Key::One(lock::leaf(job.places[node].dataset, leaf as u64));
+                    let wait = contended.entry(leaf).or_insert_with(|| Contention::begin("a partition", key));
+                    if let Some(stream) = streams.get(node) {
+                        result = result.and(stream.refuse_non_loader(wait));
+                    }
+                    todo[node].push_back(leaf);
+                }
                 Ok(LeafEnd::Moved) => job.dispatcher.set_stale(),
                 Err(LeafFailure::Again) => todo[node].push_front(leaf),
                 Err(LeafFailure::Stopped) => {}

@@ -87,7 +87,7 @@ pub(crate) const TABLE_MARK: &str = "pgfathom dataset ";
 
 /// Keys of the advisory locks that keep two pgfathoms from changing the same things at once. The first number is "pgfathom".
 pub(crate) mod lock {
-    pub(crate) use engines::LOCK_CLASS as CLASS;
+    pub(crate) use engines::lock::LOCK_CLASS as CLASS;
     /// Creation, restart and removal of schemas and tables.
     pub(crate) const SETUP: i32 = 1;
     /// Primary keys and statistics of a loaded dataset.

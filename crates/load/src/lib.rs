@@ -11,6 +11,7 @@ mod absent;
 mod begin;
 mod chunk_set;
 mod connections;
+mod contention;
 mod coordinate;
 mod copies;
 mod copy;

@@ -5,12 +5,16 @@ use std::time::{Duration, Instant};
 use connect::ConnSpec;
 use connect::control::Control;
 use engines::cluster::Cluster;
+use engines::lock::Key;
 use engines::profile::{Layout, LoadPath, Sizes};
 
 use crate::absent::{self, Waiting};
+use crate::contention::Contention;
 use crate::error::LoadError;
 use crate::index;
+use crate::ledger;
 use crate::options::{Stop, StopLevel};
+use crate::progress::LoadEvent;
 use crate::shape::Shape;
 use crate::stream::SESSION_SETTINGS;
 use crate::wal;
@@ -139,13 +143,24 @@ impl NodeSessions {
     /// Takes the lock under which keys and statistics are made, on every node. `Ok(false)`: the stop was noticed.
     ///
     /// No loader waits for one lock while it holds another, as loaders may list the nodes in different order.
-    pub(crate) fn lock(&mut self, limit: Duration, stop: &Stop) -> Result<bool, LoadError> {
+    pub(crate) fn lock(
+        &mut self,
+        limit: Duration,
+        stop: &Stop,
+        notify: &mut dyn FnMut(LoadEvent),
+    ) -> Result<bool, LoadError> {
         let mut away: Option<Waiting> = None;
+        let mut contention = Contention::begin("keys and statistics", Key::Of(ledger::lock::FINISH));
         loop {
             match self.try_lock() {
-                Ok(true) => return Ok(true),
-                Ok(false) if stop.level() > StopLevel::Run => return Ok(false),
-                Ok(false) => std::thread::sleep(LOCK_LOOK),
+                Ok(None) => return Ok(true),
+                Ok(Some(_)) if stop.level() > StopLevel::Run => return Ok(false),
+                Ok(Some(taken)) => {
+                    let member = &mut self.members[taken];
+                    let noted = contention.look(&mut *member.control);
+                    noted.map_err(|error| error.at(&member.name))?.into_iter().for_each(&mut *notify);
+                    std::thread::sleep(LOCK_LOOK);
+                }
                 Err(error) if error.is_connection_lost() => self.reconnect(limit, Some(stop))?,
                 Err(error) if error.is_node_away(self.node_lost) && stop.level() == StopLevel::Run => {
                     absent::sleep(away.get_or_insert_with(Waiting::begin).next(limit, error)?, stop);
@@ -155,7 +170,8 @@ impl NodeSessions {
         }
     }
 
-    fn try_lock(&mut self) -> Result<bool, LoadError> {
+    /// `None` if all nodes gave the lock; else one that did not.
+    fn try_lock(&mut self) -> Result<Option<usize>, LoadError> {
         let mut locked = 0;
         for member in &mut self.members {
             if !index::try_lock(&mut member.control).map_err(|error| error.at(&member.name))? {
@@ -164,11 +180,11 @@ impl NodeSessions {
             locked += 1;
         }
         if locked == self.members.len() {
-            return Ok(true);
+            return Ok(None);
         }
         for member in &mut self.members[..locked] {
             index::unlock(&mut member.control).map_err(|error| error.at(&member.name))?;
         }
-        Ok(false)
+        Ok(Some(locked))
     }
 }

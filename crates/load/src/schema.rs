@@ -17,16 +17,19 @@ use std::time::Duration;
 
 use data::FORMAT_VERSION;
 use engines::cluster::Cluster;
+use engines::lock::Key;
 use engines::profile::LoadPath;
 use postgres::{GenericClient, Transaction};
 use wire::error::SqlState;
 
+use crate::contention::Contention;
 use crate::dataset::{self, Leaves};
 use crate::error::LoadError;
 use crate::ledger::{self, Dataset, Layout, qualified};
 use crate::node_sessions::{NodeSession, NodeSessions};
 use crate::options::{Method, Options, Stop, StopLevel, Via};
 use crate::plan::{Chunks, LEAVES_MAX};
+use crate::progress::LoadEvent;
 use crate::shape::Shape;
 use check::check_found;
 use create::{create, create_sql, spread_of};
@@ -42,6 +45,9 @@ pub(crate) struct Prepared {
     /// What the user should know of how it was made.
     pub(crate) notes: Vec<String>,
 }
+
+/// What can end a wait, and what receives reports of it.
+type Caller<'a> = (&'a Stop, &'a mut dyn FnMut(LoadEvent));
 
 /// The pause before locks of several nodes are tried again, when another pgfathom has some of them.
 const LOCK_PAUSE: Duration = Duration::from_millis(200);
@@ -59,11 +65,12 @@ pub(crate) fn prepare(
     content: &dyn dataset::Dataset,
     options: &Options,
     stop: &Stop,
+    notify: &mut dyn FnMut(LoadEvent),
 ) -> Result<Prepared, LoadError> {
-    match replace(sessions, cluster, content, options, stop) {
+    match replace(sessions, cluster, content, options, (stop, notify)) {
         Err(error) if options.restart && error.sqlstate() == Some(SqlState::DISK_FULL) => {
-            remove_alone(sessions, content.name(), stop)?;
-            let mut prepared = replace(sessions, cluster, content, options, stop)?;
+            remove_alone(sessions, content.name(), (stop, notify))?;
+            let mut prepared = replace(sessions, cluster, content, options, (stop, notify))?;
             prepared.notes.insert(0, DROPPED_FIRST.to_owned());
             Ok(prepared)
         }
@@ -76,9 +83,9 @@ const DROPPED_FIRST: &str =
     "the server's disk was full: the old tables were dropped before the new ones were made";
 
 /// Drops a dataset on all nodes and nothing more.
-fn remove_alone(sessions: &mut NodeSessions, name: &str, stop: &Stop) -> Result<(), LoadError> {
+fn remove_alone(sessions: &mut NodeSessions, name: &str, caller: Caller<'_>) -> Result<(), LoadError> {
     let names: Vec<String> = sessions.members.iter().map(|member| member.name.clone()).collect();
-    let mut transactions = begin(&mut sessions.members, stop)?;
+    let mut transactions = begin(&mut sessions.members, caller)?;
     for (transaction, node) in transactions.iter_mut().zip(&names) {
         let removed = ledger::find_dataset(transaction, name).and_then(|found| {
             let Some(dataset) = found else { return Ok(()) };
@@ -99,14 +106,14 @@ fn replace(
     cluster: &Cluster,
     content: &dyn dataset::Dataset,
     options: &Options,
-    stop: &Stop,
+    caller: Caller<'_>,
 ) -> Result<Prepared, LoadError> {
     check_each(cluster, options)?;
     let tables = content.tables();
     let NodeSessions { shape, members, .. } = sessions;
     let named_nodes: Vec<NamedNode> =
         members.iter().map(|member| NamedNode { name: member.name.clone(), node: member.node }).collect();
-    let mut transactions = begin(members, stop)?;
+    let mut transactions = begin(members, caller)?;
     let named_nodes_ref = &named_nodes;
     let at = |node: usize| move |error: LoadError| error.at(&named_nodes_ref[node].name);
     let find = |(node, transaction)| find(transaction, content.name()).map_err(at(node));
@@ -221,8 +228,9 @@ fn failed(source: postgres::Error) -> LoadError {
 /// and finds it. On several nodes no loader waits while it holds a lock, so it does not matter in which order loaders list the nodes.
 pub(crate) fn begin<'a>(
     members: &'a mut [NodeSession],
-    stop: &Stop,
+    (stop, notify): Caller<'_>,
 ) -> Result<Vec<Transaction<'a>>, LoadError> {
+    let mut contention: Option<Contention> = None;
     // Only tried until all are there: the borrow of what is returned would not end in the loop.
     loop {
         let mut all = true;
@@ -235,7 +243,13 @@ pub(crate) fn begin<'a>(
                 )
                 .map_err(failed)
                 .map_err(|error| error.at(&member.name))?;
-            all &= row.get::<_, bool>(0);
+            if row.get::<_, bool>(0) {
+                continue;
+            }
+            all = false;
+            let wait = || Contention::begin("making tables", Key::Of(ledger::lock::SETUP));
+            let noted = contention.get_or_insert_with(wait).look(&mut *member.control);
+            noted.map_err(|error| error.at(&member.name))?.into_iter().for_each(&mut *notify);
         }
         if all {
             break;

@@ -14,6 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use wire::error::SqlState;
 
 use crate::absent::{self, Waiting};
+use crate::contention::Contention;
 use crate::dataset::{self, Encoder, Leaves, Numbers};
 use crate::error::{LoadError, is_of_absent_node};
 use crate::ledger::{Dataset, qualified};
@@ -510,6 +511,16 @@ impl<'a> Stream<'a> {
             SessionError::RowCount { sent, counted } => LoadError::RowCount { doing, sent, counted },
             SessionError::Io(source) => LoadError::Lost { doing, source },
         }
+    }
+
+    /// Ends the load if a lock that this stream has met again and again is that of a session which cannot be a loader. Waits for others are not reported.
+    pub(crate) fn refuse_non_loader(&self, contention: &mut Contention) -> Result<(), LoadError> {
+        if contention.is_due() {
+            // A server that does not answer now is the matter of the next chunk.
+            let Ok(mut control) = crate::connections::control(self.spec) else { return Ok(()) };
+            contention.look(&mut *control).map_err(|error| error.at(self.node))?;
+        }
+        Ok(())
     }
 
     pub(crate) fn report(&self, kind: &'static str, message: String, duration: Option<Duration>) {

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use connect::ConnSpec;
 use connect::control::Control;
 use engines::cluster::Cluster;
+use engines::lock::{self, Key};
 
 use crate::error::LoadError;
 use crate::ledger::{self, Dataset, RUN_NO_MAX, Writer};
@@ -234,6 +235,14 @@ impl Registry {
             return Ok(false);
         }
         Ok(true)
+    }
+
+    /// Who has the mark of a run, in words; `None` if no session has it by now.
+    pub fn holder_of(&mut self, run_no: u16) -> Option<lock::Holder> {
+        self.places.iter_mut().find_map(|place| {
+            let key = Key::One(ledger::lock::run(place.dataset.id, run_no));
+            lock::holder(&mut *place.control, key)
+        })
     }
 
     /// Replaces the description of a run, which has learned more about itself.

@@ -358,3 +358,52 @@ fn a_node_that_gives_other_rows_or_none_is_never_exact() {
         }
     });
 }
+
+/// Locks that keep loaders apart, as a plain role can take them: of a new dataset, the first in its database.
+const LOCKS: [(&str, &str, bool); 4] = [
+    ("select pg_advisory_lock(1885824609, 1)", "making tables", false),
+    ("select pg_advisory_lock(1885824609, 2)", "keys and statistics", false),
+    (
+        "select count(pg_advisory_lock((28776::int8 << 48) | (1::int8 << 24) | g)) from generate_series(0, 9) g",
+        "a chunk",
+        false,
+    ),
+    (
+        "select count(pg_advisory_lock((28775::int8 << 48) | (1::int8 << 15) | g)) from generate_series(0, 9) g",
+        "a partition",
+        true,
+    ),
+];
+
+#[test]
+fn a_lock_of_ours_that_a_role_has_which_cannot_load_ends_the_wait_and_names_it() {
+    let server = start(&lab::throwaway::installations()[0]);
+    server.execute("create role mallory login").unwrap();
+    std::thread::scope(|scope| {
+        for (number, (lock, what, freeze)) in LOCKS.into_iter().enumerate() {
+            let server = &server;
+            scope.spawn(move || {
+                let name = format!("locks{number}");
+                server.execute(&format!("create database {name}")).unwrap();
+                let spec = server.spec().with_dbname(&name);
+                let mallory = spec.clone().with_user("mallory").with_application_name("hers\nerror: x");
+                let mut holder = connect::control::connect(&mallory).unwrap();
+                holder.batch_execute(lock).unwrap();
+                let mut wanted = options(500, 1);
+                wanted.method = freeze.then_some(load::Method::Freeze);
+                let load = || load_ycsb(&spec, &wanted, &Stop::new(), &mut Notes::default());
+                let error = load().unwrap_err();
+                let words = words(&error);
+                assert!(words.contains(&format!("has the lock for {what}")), "{words}");
+                assert!(words.contains("role mallory") && !words.contains('\n'), "{words}");
+                let hint = error.hint().unwrap();
+                let (_, remedy) = hint.split_once(": ").unwrap();
+                let remedy = remedy.split(';').next().unwrap();
+                assert!(remedy.starts_with("select pg_terminate_backend("), "{hint}");
+                server.execute_in(&name, remedy).unwrap();
+                load().unwrap();
+                assert_eq!(verify(&spec, false).unwrap(), Verdict::Exact, "{what}");
+            });
+        }
+    });
+}

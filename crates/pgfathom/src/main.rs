@@ -32,7 +32,7 @@ use std::sync::Arc;
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let color = cli::color_of(&arguments).is_on();
-    match command(&arguments, color) {
+    match failure::with_wrong_replies(|| command(&arguments, color)) {
         Ok(exit) => exit.into(),
         Err(failure) => {
             Console::new(false, false, color).failure(&failure);

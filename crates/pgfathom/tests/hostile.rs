@@ -26,6 +26,8 @@ enum Mode {
     Silence,
     /// An error, and never ReadyForQuery.
     HalfError,
+    /// One row with one column for each statement, whatever it asks for.
+    WrongShape,
     /// Nothing at all, not even to the startup.
     Mute,
 }
@@ -77,10 +79,13 @@ fn speak(mut stream: impl Read + Write, mode: Mode, waiting: &Waiting) -> std::i
         ready,
     ];
     stream.write_all(&greeting.concat())?;
+    if mode == Mode::WrongShape {
+        return speak_in_rows_of_one(stream);
+    }
     // The first question, whatever it is.
     stream.read_exact(&mut [0])?;
     let endless = match mode {
-        Mode::Silence | Mode::Mute => return wait(&mut stream),
+        Mode::Silence | Mode::Mute | Mode::WrongShape => return wait(&mut stream),
         Mode::HalfError => {
             stream.write_all(&error(b"permission denied for question"))?;
             return wait(&mut stream);
@@ -106,6 +111,41 @@ fn speak(mut stream: impl Read + Write, mode: Mode, waiting: &Waiting) -> std::i
     };
     loop {
         stream.write_all(&endless)?;
+    }
+}
+
+/// Answers each statement with one row of one column, by the rules of the protocol.
+fn speak_in_rows_of_one(mut stream: impl Read + Write) -> std::io::Result<()> {
+    let column = [b"\0\x01x\0".as_slice(), &[0; 6], &25u32.to_be_bytes(), &[0xff; 6], &[0; 2]].concat();
+    let columns = message(b'T', &column);
+    let row = [message(b'D', b"\0\x01\0\0\0\x011"), message(b'C', b"SELECT 1\0")].concat();
+    let mut parameters = 0u16;
+    loop {
+        let mut head = [0; 5];
+        stream.read_exact(&mut head)?;
+        let mut body = vec![0; u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize - 4];
+        stream.read_exact(&mut body)?;
+        let text = String::from_utf8_lossy(&body).into_owned();
+        let reply = match head[0] {
+            b'Q' => [columns.as_slice(), &row, &message(b'Z', b"I")].concat(),
+            b'P' => {
+                parameters = (1..=99).rev().find(|at| text.contains(&format!("${at}"))).unwrap_or_default();
+                message(b'1', b"")
+            }
+            b'B' => message(b'2', b""),
+            b'D' if body.first() == Some(&b'S') => {
+                let types = 25u32.to_be_bytes().repeat(usize::from(parameters));
+                [message(b't', &[parameters.to_be_bytes().as_slice(), &types].concat()), columns.clone()]
+                    .concat()
+            }
+            b'D' => columns.clone(),
+            b'E' => row.clone(),
+            b'C' => message(b'3', b""),
+            b'S' => message(b'Z', b"I"),
+            b'X' => return Ok(()),
+            _ => vec![],
+        };
+        stream.write_all(&reply)?;
     }
 }
 
@@ -244,6 +284,20 @@ fn endless_notices_notifications_and_settings_are_refused_with_their_limit() {
         scope.spawn(|| all_end(Mode::Notifications, &["notifications", "bytes in reply to one request"]));
         scope.spawn(|| all_end(Mode::Settings, &["settings", "bytes in reply to one request"]));
     });
+}
+
+#[test]
+fn replies_without_the_columns_of_the_query_are_an_error_of_what_replied() {
+    let mut seen = 0;
+    for arguments in VERBS {
+        let outcome = outcome(arguments, Mode::WrongShape, true, false);
+        let Ended { exit, stdout, stderr } = &outcome.ended;
+        let output = format!("{arguments:?} exit {exit:?}\n{stdout}{stderr}");
+        assert!(!stderr.contains("panicked"), "{output}");
+        assert!(matches!(exit, Some(1..=3)) || arguments[0] == "watch", "{output}");
+        seen += usize::from(stderr.contains("is not what that query returns: column"));
+    }
+    assert!(seen > 0, "no verb came to a column that is not there");
 }
 
 #[test]

@@ -14,7 +14,7 @@ mod transaction;
 pub use client::{Client, CopyInWriter, GenericClient, OpenError, RowIter};
 pub use query::{AsQuery, Query};
 pub use recent::Recent;
-pub use row::{Row, SimpleQueryMessage, SimpleRow};
+pub use row::{Row, SimpleQueryMessage, SimpleRow, WrongReply};
 pub use sent::sent_since;
 pub use tokio_postgres::{Config, Error, IsolationLevel, Statement};
 pub use tokio_postgres::{config, error, tls, types};

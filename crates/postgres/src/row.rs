@@ -3,7 +3,7 @@
 //! A database with the encoding SQL_ASCII keeps any bytes, and names of roles and databases are shared by all databases of a server: a role that may make one
 //! can make a text that is not UTF-8. The library refuses such a value, and its callers would end. Here its wrong bytes are replacement characters.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 
 use tokio_postgres::row::RowIndex;
 use tokio_postgres::types::{FromSql, Kind, Type};
@@ -29,6 +29,20 @@ impl<'a> FromSql<'a> for Bytes<'a> {
         true
     }
 }
+
+/// A reply without the columns that the query has. [`Row::get`] ends the work with it as the payload of a panic, so that no caller goes on with a value
+/// that is not there; the program reports it as a failure of what replied.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WrongReply(String);
+
+impl fmt::Display for WrongReply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let WrongReply(what) = self;
+        write!(f, "the reply to a query of pgfathom is not what that query returns: {what}")
+    }
+}
+
+impl std::error::Error for WrongReply {}
 
 impl From<tokio_postgres::Row> for Row {
     fn from(row: tokio_postgres::Row) -> Row {
@@ -65,10 +79,14 @@ impl Row {
     /// A value of a type that the query has.
     ///
     /// # Panics
-    /// If the value has another type, or is null and `T` is no option.
+    /// With a [`WrongReply`] if the value has another type, or is null and `T` is no option: then what replied is no server that read the query.
+    #[track_caller]
     pub fn get<'a, I: RowIndex + Display, T: FromSql<'a>>(&'a self, index: I) -> T {
         let name = index.to_string();
-        self.try_get(index).unwrap_or_else(|error| panic!("the column {name}: {error}"))
+        match self.try_get(index) {
+            Ok(value) => value,
+            Err(error) => std::panic::panic_any(WrongReply(format!("column {name}: {error}"))),
+        }
     }
 
     /// The same for a value whose type is not certain.

@@ -95,6 +95,23 @@ fn a_second_proof_is_refused_while_the_first_one_lasts_also_after_a_restart() {
 }
 
 #[test]
+fn the_lock_of_a_role_that_can_run_no_proof_refuses_none() {
+    let (dir, journal) = journal("claim-stranger");
+    let server = Throwaway::start(&newest(), &[]).unwrap();
+    server.execute("create role mallory login").unwrap();
+    let site = site_of_one(&server, &journal);
+    let mut hers = connect::control::connect(&server.spec().with_user("mallory")).unwrap();
+    hers.batch_execute("select pg_catalog.pg_advisory_lock(x'70676674'::int, x'70726f76'::int)").unwrap();
+    assert_eq!(Claim::take(&site).unwrap().taken(), None);
+    server.execute("grant create on database postgres to mallory").unwrap();
+    assert!(
+        matches!(Claim::take(&site), Err(LiveError::Taken { holder, .. }) if holder.contains("role mallory"))
+    );
+    drop((site, hers, server, journal));
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
 fn the_lock_outlives_a_promotion() {
     let (dir, journal) = journal("claim-standby");
     let mut cluster = ThrowawayCluster::replicated(&newest(), 1, "async").unwrap();

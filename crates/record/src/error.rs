@@ -84,7 +84,7 @@ impl RecordError {
         action: &'static str,
         path: impl Into<PathBuf>,
     ) -> impl FnOnce(io::Error) -> RecordError {
-        let path = path.into();
+        let path = crate::held::shown(&path.into());
         move |source| RecordError::Io { action, path, source }
     }
 

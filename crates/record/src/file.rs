@@ -5,6 +5,7 @@
 //! files have a largest size.
 
 use crate::error::RecordError;
+use crate::held::FOLDER_MODE;
 use crate::redact;
 use rustix::fs::{Mode, OFlags};
 use serde::Serialize;
@@ -14,12 +15,8 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Mode of a folder of ours.
-const FOLDER_MODE: u32 = 0o700;
 /// Mode of a file of ours.
 const FILE_MODE: u32 = 0o600;
-/// A folder with this bit is shared with others (`/tmp`): its mode is not ours to change.
-const STICKY: u32 = 0o1000;
 /// A line of a run directory is at most this long; the longest are statements and what the server's log reports about them.
 pub const LINE_BYTES_MAX: usize = 4 << 20;
 /// A file that is read as a whole (`run.json`, `findings.json`) is at most this long.
@@ -51,16 +48,6 @@ pub fn own_folder(path: &Path) -> io::Result<()> {
         return Err(io::Error::other("it exists, and is not a folder of this user"));
     }
     fs::set_permissions(path, Permissions::from_mode(FOLDER_MODE))
-}
-
-/// Makes a folder that was there before private, unless it is shared or of another owner.
-pub(crate) fn make_private(path: &Path) {
-    if let Ok(there) = fs::metadata(path)
-        && there.mode() & STICKY == 0
-    {
-        // The mode of another owner's folder cannot be changed; the files in it are private all the same.
-        let _ = fs::set_permissions(path, Permissions::from_mode(FOLDER_MODE));
-    }
 }
 
 /// Makes a file for its owner alone, to be written. There must be nothing of that name, not even a link.
@@ -99,13 +86,37 @@ pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     written
 }
 
+/// Opens a plain file to be appended to, and makes it for its owner alone if there is none: no link, no pipe (which blocks until another process reads it),
+/// no device.
+///
+/// # Errors
+/// Those of [`open`].
+pub fn append(path: &Path) -> io::Result<File> {
+    open_plain(path, OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE)
+}
+
+/// Writes a plain file anew, which stays the same file for those that have it open; makes it for its owner alone if there is none.
+///
+/// # Errors
+/// Those of [`open`].
+pub fn overwrite(path: &Path, content: &[u8]) -> io::Result<()> {
+    let mut file = open_plain(path, OFlags::WRONLY | OFlags::CREATE)?;
+    file.set_len(0)?;
+    file.set_permissions(Permissions::from_mode(FILE_MODE))?;
+    file.write_all(content)
+}
+
 /// Opens a plain file to be read: no link, no pipe, no device, no socket.
 ///
 /// # Errors
 /// Those of the system, or what it is instead of a file.
 pub fn open(path: &Path) -> io::Result<File> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = match rustix::fs::open(path, flags, Mode::empty()) {
+    open_plain(path, OFlags::RDONLY)
+}
+
+fn open_plain(path: &Path, flags: OFlags) -> io::Result<File> {
+    let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = match rustix::fs::open(path, flags, Mode::from_raw_mode(FILE_MODE)) {
         Ok(file) => File::from(file),
         Err(rustix::io::Errno::LOOP) => {
             return Err(io::Error::other("it is a symbolic link, which is not followed"));

@@ -421,7 +421,7 @@ pub fn without_lengths(text: &str) -> Option<String> {
     has_list.then_some(kept)
 }
 
-/// A short name for bytes: FNV-1a of 64 bits (draft-eastlake-fnv).
+/// A short name for bytes, the same in every build: FNV-1a of 64 bits (draft-eastlake-fnv).
 pub fn fnv(bytes: impl Iterator<Item = u8>) -> u64 {
     bytes
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))

@@ -12,6 +12,7 @@ use crate::error::RecordError;
 use crate::event::{self, Event};
 use crate::file::{self, write_atomically};
 use crate::files;
+use crate::held::Held;
 use crate::histogram::Latency;
 use crate::hlog::{self, Kind};
 use crate::machine::{self, share::Shares};
@@ -99,6 +100,7 @@ impl StepId {
 #[derive(Debug)]
 pub struct RunDir {
     path: PathBuf,
+    held: Held,
     clock: Clock,
     inner: Mutex<Inner>,
 }
@@ -165,7 +167,10 @@ impl RunDir {
             let path = root.join(name);
             // Creating is the test: two runs that start in the same second cannot both succeed.
             match file::create_folder(&path) {
-                Ok(()) => return RunDir::fill(path, clock, what),
+                Ok(()) => {
+                    let held = Held::open(&path).map_err(RecordError::io("open", &path))?;
+                    return RunDir::fill((&path, held), clock, what);
+                }
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(RecordError::io("create", path)(error)),
             }
@@ -175,15 +180,21 @@ impl RunDir {
 
     fn create_at(path: &Path, what: &What) -> Result<RunDir, RecordError> {
         fs::create_dir_all(path).map_err(RecordError::io("create", path))?;
-        let mut entries = fs::read_dir(path).map_err(RecordError::io("read", path))?;
+        // The directory that a user named may be behind a link.
+        let real = path.canonicalize().map_err(RecordError::io("find", path))?;
+        let held = Held::open(&real).map_err(RecordError::io("open", path))?;
+        RunDir::fill((path, held), Clock::start(), what)
+    }
+
+    /// Begins a directory that is there. It is held from now on: in a folder into which others may write, they can put a link to another place there while it
+    /// is written.
+    fn fill((path, held): (&Path, Held), clock: Clock, what: &What) -> Result<RunDir, RecordError> {
+        let mut entries = fs::read_dir(held.place()).map_err(RecordError::io("read", path))?;
         if entries.next().is_some() {
             return Err(RecordError::NotEmpty { path: path.to_path_buf() });
         }
-        file::make_private(path);
-        RunDir::fill(path.to_path_buf(), Clock::start(), what)
-    }
-
-    fn fill(path: PathBuf, clock: Clock, what: &What) -> Result<RunDir, RecordError> {
+        held.make_private();
+        let place = held.place();
         let run_id = match path.file_name() {
             Some(name) if !name.is_empty() => name.to_string_lossy().into_owned(),
             _ => format!("{}-{}", clock::compact(clock.wall_us), what.verb),
@@ -211,14 +222,14 @@ impl RunDir {
         };
         let inner = Inner {
             run,
-            samples: Lines::create(&path.join(files::SAMPLES))?,
-            events: Lines::create(&path.join(files::EVENTS))?,
-            latency: Lines::create(&path.join(files::LATENCY))?,
+            samples: Lines::create(&place.join(files::SAMPLES))?,
+            events: Lines::create(&place.join(files::EVENTS))?,
+            latency: Lines::create(&place.join(files::LATENCY))?,
             lost: None,
             shares: None,
             noted: vec![],
         };
-        let dir = RunDir { path, clock, inner: Mutex::new(inner) };
+        let dir = RunDir { path: path.to_path_buf(), held, clock, inner: Mutex::new(inner) };
         let mut inner = dir.lock();
         for (name, schema) in [(files::SAMPLES, SAMPLES_SCHEMA), (files::EVENTS, EVENTS_SCHEMA)] {
             let header = Header {
@@ -236,7 +247,7 @@ impl RunDir {
         if let Some(error) = inner.lost.take().and_then(Arc::into_inner) {
             inner.run.state = State::Failed;
             for name in [files::RUN, files::SAMPLES, files::EVENTS, files::LATENCY] {
-                let _ = fs::remove_file(dir.path.join(name));
+                let _ = fs::remove_file(dir.place().join(name));
             }
             let _ = fs::remove_dir(&dir.path);
             return Err(error);
@@ -245,9 +256,14 @@ impl RunDir {
         Ok(dir)
     }
 
-    /// The directory.
+    /// Its path, to be shown.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The directory itself, to be written into.
+    pub fn place(&self) -> PathBuf {
+        self.held.place()
     }
 
     /// The run's clock.
@@ -512,7 +528,7 @@ impl RunDir {
     }
 
     fn write_run(&self, inner: &mut Inner) -> Result<(), RecordError> {
-        match write_atomically(&self.path.join(files::RUN), &inner.run) {
+        match write_atomically(&self.place().join(files::RUN), &inner.run) {
             Err(error @ RecordError::Io { .. }) => {
                 inner.lost.get_or_insert(Arc::new(error));
                 Ok(())

@@ -97,7 +97,8 @@ fn add_up(step: &StepFacts, columns: &Columns) -> Vec<Column> {
     sums
 }
 
-fn time_chart(step: &StepFacts, columns: &Columns, name: &str, title: &str, unit: Unit) -> Chart {
+/// An empty chart of a step over its time.
+pub(crate) fn time_chart(step: &StepFacts, columns: &Columns, name: &str, title: &str, unit: Unit) -> Chart {
     Chart {
         id: format!("{}-{name}", step.step.key),
         title: title.to_string(),

@@ -1,6 +1,7 @@
 //! The charts of a load and of a verification: rows, bytes, streams.
 
-use crate::chart::{Chart, ChartKind, Columns, Dash, Range, Series, Tone, Unit, tidy};
+use crate::chart::{Chart, Columns, Dash, Range, Series, Tone, Unit, tidy};
+use crate::driven::time_chart;
 use crate::facts::{StepFacts, total};
 use record::number;
 
@@ -66,29 +67,12 @@ fn add_up(step: &StepFacts, columns: &Columns) -> Vec<Column> {
     sums
 }
 
-fn chart(step: &StepFacts, columns: &Columns, name: &str, title: &str, unit: Unit) -> Chart {
-    Chart {
-        id: format!("{}-{name}", step.step.key),
-        title: title.to_string(),
-        kind: ChartKind::Time,
-        unit,
-        x: columns.middles_s(),
-        column_s: columns.width_s(),
-        x_max: columns.end_s(),
-        series: vec![],
-        heat: None,
-        axis: None,
-        lanes: None,
-        sentence: String::new(),
-    }
-}
-
 fn per_second(amount: u64, column: &Column) -> Option<f64> {
     (column.seconds > 0.0).then(|| tidy(amount as f64 / column.seconds))
 }
 
 fn rows(step: &StepFacts, columns: &Columns, sums: &[Column], coarse: bool) -> Chart {
-    let mut chart = chart(step, columns, "rows", "Rows", Unit::RowsPerSecond);
+    let mut chart = time_chart(step, columns, "rows", "Rows", Unit::RowsPerSecond);
     let values: Vec<Option<f64>> = sums.iter().map(|column| per_second(column.rows, column)).collect();
     let range = coarse.then(|| Range {
         low: sums.iter().map(|column| column.rate_low.map(tidy)).collect(),
@@ -109,7 +93,7 @@ fn rows(step: &StepFacts, columns: &Columns, sums: &[Column], coarse: bool) -> C
 }
 
 fn bytes(step: &StepFacts, columns: &Columns, sums: &[Column]) -> Chart {
-    let mut chart = chart(step, columns, "bytes", "Bytes", Unit::BytesPerSecond);
+    let mut chart = time_chart(step, columns, "bytes", "Bytes", Unit::BytesPerSecond);
     let values: Vec<Option<f64>> = sums.iter().map(|column| per_second(column.bytes, column)).collect();
     let all = total(sums.iter().map(|column| column.bytes));
     let fastest = values.iter().flatten().fold(0.0f64, |best, value| best.max(*value));
@@ -119,7 +103,7 @@ fn bytes(step: &StepFacts, columns: &Columns, sums: &[Column]) -> Chart {
 }
 
 fn streams(step: &StepFacts, columns: &Columns, sums: &[Column]) -> Chart {
-    let mut chart = chart(step, columns, "streams", "Streams", Unit::RowsPerSecond);
+    let mut chart = time_chart(step, columns, "streams", "Streams", Unit::RowsPerSecond);
     let mean: Vec<Option<f64>> = sums.iter().map(|column| column.mean_stream.map(tidy)).collect();
     let slowest: Vec<Option<f64>> = sums.iter().map(|column| column.slowest_stream.map(tidy)).collect();
     // The stream that was slowest most often is reported.

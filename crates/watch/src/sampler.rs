@@ -286,7 +286,7 @@ impl Shared {
                 Err(error) => lost = Some(error),
             }
             for (name, content) in &batch.files {
-                let path = self.dir.path().join(name);
+                let path = self.dir.place().join(name);
                 let make = || {
                     path.parent().map_or(Ok(()), file::own_folder)?;
                     file::replace(&path, content)
@@ -294,7 +294,11 @@ impl Shared {
                 match make() {
                     Ok(()) => bytes += content.len() as u64,
                     Err(source) => {
-                        lost = Some(RecordError::Io { action: "write", path: path.clone(), source })
+                        lost = Some(RecordError::Io {
+                            action: "write",
+                            path: record::held::shown(&path),
+                            source,
+                        })
                     }
                 }
             }

@@ -85,7 +85,7 @@ impl Plan {
         });
         let path = dir.path().join(FILE);
         let text = serde_json::to_string_pretty(&file).unwrap_or_default() + "\n";
-        std::fs::write(&path, text)
+        record::file::replace(&dir.place().join(FILE), text.as_bytes())
             .map_err(|error| Failure::caused(format!("cannot write {}", path.display()), error))?;
         recording.keep(dir.edit_step(step, |step| {
             step.summary.duration_s = begin.elapsed().as_secs_f64();

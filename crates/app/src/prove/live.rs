@@ -401,8 +401,8 @@ impl Plan {
         let seed = trial.plan.seed.map(|seed| format!(" (random:{seed})")).unwrap_or_default();
         let title = format!("prove {} {}", trial.what.word(), testbed.name);
         context.terminal.say(&format!("{}{faults}{seed}", title.trim_end()));
-        let history_files = history::HistoryFiles { dir: recording.path(), elle: self.elle.as_deref() };
-        let begin = Instant::now();
+        let (place, begin) = (recording.place(), Instant::now());
+        let history_files = history::HistoryFiles { dir: &place, elle: self.elle.as_deref() };
         let mut repeats = Vec::new();
         testbed.site.await_managers();
         let following = if testbed.is_made() { None } else { testbed.site.following() };

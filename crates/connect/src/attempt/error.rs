@@ -213,6 +213,8 @@ struct Requested {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum PasswordFrom {
     Nowhere,
+    /// There may be one, but not for this host; with the reason.
+    Withheld(String),
     User,
     File(PathBuf),
 }
@@ -226,7 +228,7 @@ impl ConnectError {
         let password_from = match (&spec.password, &spec.passfile) {
             (Some(_), _) => PasswordFrom::User,
             (None, Some(path)) if in_file => PasswordFrom::File(path.clone()),
-            _ => PasswordFrom::Nowhere,
+            _ => spec.withheld.clone().map_or(PasswordFrom::Nowhere, PasswordFrom::Withheld),
         };
         let requested = Box::new(Requested {
             user: spec.user.clone(),
@@ -370,7 +372,10 @@ impl ConnectError {
             "set PGPASSWORD, or write host:port:database:user:password into ~/.pgpass (chmod 0600)";
         Some(match error {
             StartupError::Server(error) => return self.server_hint(error),
-            StartupError::PasswordMissing { .. } => GIVE.to_owned(),
+            StartupError::PasswordMissing { .. } => match &self.requested.password_from {
+                PasswordFrom::Withheld(why) => withheld_hint(why),
+                _ => GIVE.to_owned(),
+            },
             StartupError::BareText(_) => "see the server's log: it could not start a process for the connection".to_owned(),
             StartupError::Protocol(_) => "check that PostgreSQL listens there, and check host and port".to_owned(),
             StartupError::Unsupported(_) => {
@@ -399,6 +404,7 @@ impl ConnectError {
                 PasswordFrom::File(path) => {
                     format!("the password came from {}: check its line for {user}", path.display())
                 }
+                PasswordFrom::Withheld(why) => withheld_hint(why),
                 _ => format!(
                     "check the password of role \"{user}\" (PGPASSWORD, ~/.pgpass or the connection string)"
                 ),
@@ -482,6 +488,14 @@ fn is_too_late(error: &ServerError) -> bool {
 }
 
 /// What to do where the role must be the operating system user, if there is such a user.
+/// The hint where a password is wanted that may not follow the file which names the host.
+fn withheld_hint(why: &str) -> String {
+    format!(
+        "{why}, so PGPASSWORD and lines for any host (*) are not used: write host:port:database:user:password for this host into ~/.pgpass (chmod 0600), \
+         or make a copy of the file that only you can change"
+    )
+}
+
 pub(super) fn peer_hint(role: &str, is_user: bool) -> String {
     match is_user {
         true => format!(

@@ -26,6 +26,21 @@ fn error(cause: Cause) -> ConnectError {
 }
 
 #[test]
+fn a_password_that_was_withheld_is_the_reason_for_the_refusal() {
+    let missing = || Cause::Startup(StartupError::PasswordMissing { method: "password" });
+    let hint = |withheld: Option<&str>, cause: Cause| {
+        let mut spec = ConnSpec::new("db.test", 5433, "ann", "shop");
+        spec.withheld = withheld.map(str::to_owned);
+        ConnectError::new(&spec, vec![Attempt::new(&spec.hosts[0], None, cause)]).hint().expect("a hint")
+    };
+    for cause in [missing, || server_text(b"28P01", "password authentication failed for user \"ann\"")] {
+        let found = hint(Some("c.toml is not yours (it belongs to user 9)"), cause());
+        assert!(found.starts_with("c.toml is not yours (it belongs to user 9), so PGPASSWORD"), "{found}");
+        assert!(!hint(None, cause()).contains("yours"));
+    }
+}
+
+#[test]
 fn every_refusal_has_its_hint_and_its_fate() {
     // (code, the server's message, the hint, whether another host is tried, whether it is transient)
     for (code, words, hint, next_host, transient) in [

@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use super::HostSpec;
 use crate::Secret;
 
 /// A password file that was read.
@@ -39,6 +40,21 @@ impl Passfile {
     pub(super) fn parse(text: &str) -> Passfile {
         let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).map(Secret::new);
         Passfile { lines: lines.collect() }
+    }
+
+    /// The password of the first line that names this host, and not any. Others chose the host: a name with an address that they chose as well is no host of
+    /// the user's, and neither is a folder of sockets that has another name here.
+    pub(super) fn password_of_named(
+        &self,
+        host: &HostSpec,
+        port: &str,
+        dbname: &str,
+        user: &str,
+    ) -> Option<Secret> {
+        let of_hosts = Passfile {
+            lines: self.lines.iter().filter(|line| !line.reveal().starts_with("*:")).cloned().collect(),
+        };
+        of_hosts.password(&host.host.to_string(), port, dbname, user).filter(|_| host.address.is_none())
     }
 
     /// The password of the first matching line.

@@ -254,6 +254,8 @@ pub struct ConnSpec {
     pub password: Option<Secret>,
     /// The file that [`HostSpec::password`] came from, for messages.
     pub passfile: Option<PathBuf>,
+    /// Why passwords that do not name the host are not sent: others can change the file that names it. For messages.
+    pub withheld: Option<String>,
     /// `sslmode`.
     pub sslmode: SslMode,
     /// The rest about TLS.
@@ -291,6 +293,7 @@ impl ConnSpec {
             dbname: dbname.to_owned(),
             password: None,
             passfile: None,
+            withheld: None,
             sslmode: SslMode::default(),
             tls: TlsOptions::default(),
             channel_binding: ChannelBindingMode::default(),

@@ -7,6 +7,8 @@ use proptest::prelude::*;
 use super::spec::quoted;
 use super::*;
 
+mod others;
+
 /// A folder that is removed with the value.
 struct Folder(PathBuf);
 
@@ -294,14 +296,14 @@ fn the_place_of_a_node_is_in_its_string_and_what_its_sessions_are_may_come_from_
         _ => None,
     };
     let sources = Sources { env: &env, os_user: None, home: None, socket_dirs: vec![], sysconfdir: None };
-    let spec = parse_of_node("host=db port=5433 user=u dbname=d", &sources).unwrap().spec;
+    let spec = parse_of_node("host=db port=5433 user=u dbname=d", &sources, None).unwrap().spec;
     assert_eq!((spec.user.as_str(), spec.dbname.as_str()), ("u", "d"));
     assert_eq!((spec.hosts.len(), spec.hosts[0].port), (1, 5433));
     assert_eq!(spec.options.as_deref(), Some("-c search_path=app"));
     assert_eq!(spec.password.as_ref().unwrap().reveal(), "tiger");
     assert_eq!(spec.session_settings.len(), 1);
     // The string comes first.
-    let own = parse_of_node("host=db user=u options='-c geqo=off'", &sources).unwrap().spec;
+    let own = parse_of_node("host=db user=u options='-c geqo=off'", &sources, None).unwrap().spec;
     assert_eq!(own.options.as_deref(), Some("-c geqo=off"));
     assert_eq!(parse("host=db user=u", &sources).unwrap().spec.options, None);
 }

@@ -11,7 +11,7 @@ use super::spec::{
     TlsOptions, TlsVersion,
 };
 use super::{
-    AuthMethod, AuthMethods, ChannelBindingMode, ConninfoError, Pinned, Resolved, Sources, Values,
+    AuthMethod, AuthMethods, ChannelBindingMode, Chosen, ConninfoError, Pinned, Resolved, Sources, Values,
     default_socket_dir,
 };
 use crate::Secret;
@@ -20,7 +20,11 @@ use crate::Secret;
 const APPLICATION_NAME: &str = "pgfathom";
 
 /// The last step of resolving.
-pub(super) fn build(values: &Values, sources: &Sources<'_>) -> Result<Resolved, ConninfoError> {
+pub(super) fn build(
+    values: &Values,
+    sources: &Sources<'_>,
+    chosen: Chosen<'_>,
+) -> Result<Resolved, ConninfoError> {
     refuse_unsupported(values)?;
     let mut warnings = Vec::new();
     let user = values
@@ -31,23 +35,14 @@ pub(super) fn build(values: &Values, sources: &Sources<'_>) -> Result<Resolved, 
     let dbname = values.given("dbname").unwrap_or(&user).to_owned();
     let mut hosts = hosts(values, sources)?;
     let password = values.given("password").map(Secret::new);
-    let mut passfile = None;
-    if password.is_none() {
-        let path = values
-            .given("passfile")
-            .map(PathBuf::from)
-            .or_else(|| sources.home.as_ref().map(|home| home.join(".pgpass")));
-        if let Some(path) = path {
-            let file = Passfile::read(&path, &mut warnings);
-            for host in &mut hosts {
-                host.password =
-                    file.password(&passfile_name(host, sources), &host.port.to_string(), &dbname, &user);
-            }
-            if hosts.iter().any(|host| host.password.is_some()) {
-                passfile = Some(path);
-            }
-        }
-    }
+    let passfile = match &password {
+        Some(_) => None,
+        None => search_passfile(values, sources, chosen, (&mut hosts, &dbname, &user), &mut warnings),
+    };
+    let withheld = match chosen {
+        Chosen::ByUser => None,
+        Chosen::ByOthers(why) => Some(why.to_owned()),
+    };
     let (sslmode, tls) = tls(values, sources)?;
     let session_settings = parameter::SESSION_ENVIRONMENT
         .iter()
@@ -59,6 +54,7 @@ pub(super) fn build(values: &Values, sources: &Sources<'_>) -> Result<Resolved, 
         dbname,
         password,
         passfile,
+        withheld,
         sslmode,
         tls,
         channel_binding: one_of(values, "channel_binding", &CHANNEL_BINDING)?,
@@ -82,6 +78,28 @@ pub(super) fn build(values: &Values, sources: &Sources<'_>) -> Result<Resolved, 
         keepalives: keepalives(values)?,
     };
     Ok(Resolved { spec, warnings })
+}
+
+/// Looks in the password file for passwords of the hosts; gives its path if it has one.
+fn search_passfile(
+    values: &Values,
+    sources: &Sources<'_>,
+    chosen: Chosen<'_>,
+    (hosts, dbname, user): (&mut [HostSpec], &str, &str),
+    warnings: &mut Vec<String>,
+) -> Option<PathBuf> {
+    let named = values.given("passfile").map(PathBuf::from);
+    let path = named.or_else(|| sources.home.as_ref().map(|home| home.join(".pgpass")))?;
+    let file = Passfile::read(&path, warnings);
+    for host in &mut *hosts {
+        let name = passfile_name(host, sources);
+        let port = host.port.to_string();
+        host.password = match chosen {
+            Chosen::ByUser => file.password(&name, &port, dbname, user),
+            Chosen::ByOthers(_) => file.password_of_named(host, &port, dbname, user),
+        };
+    }
+    hosts.iter().any(|host| host.password.is_some()).then_some(path)
 }
 
 /// Values that libpq supports and this client does not.

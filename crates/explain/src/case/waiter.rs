@@ -107,6 +107,11 @@ impl Case {
     pub(crate) fn waiters<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a Waiter> {
         self.waiters.iter().filter(move |((other, _), _)| other == node).map(|(_, waiter)| waiter)
     }
+
+    /// Those of a node that wait for an advisory lock which an application takes.
+    pub(crate) fn advisory_waiters<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a Waiter> {
+        self.waiters(node).filter(|waiter| waiter.is_for_advisory())
+    }
 }
 
 #[cfg(test)]

@@ -411,6 +411,7 @@ fn describe(servers: &[Server], options: &UpOptions) -> ClusterFile {
                 log: Some(server.log()),
             })
             .collect(),
+        others: None,
     }
 }
 

@@ -3,23 +3,24 @@
 //! The marker is written before anything else and removed last, so whatever interrupts `up` or `down`, it exists and lists the rest.
 
 use connect::poll;
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
 use std::net::TcpListener;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
+use rustix::fs::AtFlags;
 
 use super::LocalError;
 use super::process;
 use super::text::TEXT_BYTES_MAX;
 pub(crate) use super::text::text_of;
 use connect::os_user::OsUser;
+use record::held::Held;
+use record::owner;
 
 /// A child that another thread has just forked holds a released lock for a moment longer.
 const LOCK_PATIENCE: Duration = Duration::from_millis(500);
@@ -31,10 +32,6 @@ const MARKER_FIRST_LINE: &str = "pgfathom cluster 1";
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 /// Names of socket folders that `up` makes under `/tmp`.
 const SHORT_SOCKET_PREFIX: &str = "pgfathom-s-";
-/// Others may write.
-const WRITABLE_BY_OTHERS: u32 = 0o002;
-/// Only the owner of an entry may remove or rename it.
-const STICKY: u32 = 0o1000;
 
 /// Whether the folder carries our marker.
 pub(super) fn is_marked(dir: &Path) -> bool {
@@ -63,28 +60,10 @@ pub(super) fn check_owner(dir: &Path) -> Result<(), LocalError> {
     Ok(())
 }
 
-/// A folder that stays the same one while it is used, whatever its path leads to by then.
-pub(super) struct Held {
-    open: File,
-    path: PathBuf,
-}
-
-impl Held {
-    /// A path to it.
-    pub(super) fn path(&self) -> PathBuf {
-        let number = self.open.as_raw_fd();
-        if cfg!(target_os = "linux") {
-            PathBuf::from(format!("/proc/self/fd/{number}"))
-        } else {
-            self.path.clone()
-        }
-    }
-
-    /// Gives it to `user`.
-    fn give(&self, user: Option<&OsUser>) -> Result<(), LocalError> {
-        let give = |user: &OsUser| std::os::unix::fs::fchown(&self.open, Some(user.uid), Some(user.gid));
-        user.map_or(Ok(()), give).map_err(LocalError::io("chown", &self.path))
-    }
+/// Gives a folder to `user`.
+fn give(folder: &Held, user: Option<&OsUser>) -> Result<(), LocalError> {
+    let give = |user: &OsUser| std::os::unix::fs::fchown(folder.file(), Some(user.uid), Some(user.gid));
+    user.map_or(Ok(()), give).map_err(LocalError::io("chown", folder.path()))
 }
 
 /// Takes the folder of a new cluster for `user`: makes it, or accepts an empty one of ours. Returns whether it was there.
@@ -107,20 +86,20 @@ pub(super) fn take(dir: &Path, user: Option<&OsUser>) -> Result<bool, LocalError
         return Err(other("it is a symbolic link".to_owned()));
     }
     let open = held(dir)?.ok_or_else(|| other("it was removed while it was looked at".to_owned()))?;
-    let there = open.open.metadata().map_err(LocalError::io("look at", dir))?;
+    let there = open.file().metadata().map_err(LocalError::io("look at", dir))?;
     if !process::is_ours(there.uid()) {
         return Err(other(format!("it belongs to user {}", there.uid())));
     }
-    if there.mode() & WRITABLE_BY_OTHERS != 0 {
+    if owner::is_open_to_all(&there) {
         return Err(other("every user may write into it".to_owned()));
     }
     // This also ends what an access control list grants to others.
-    open.open.set_permissions(fs::Permissions::from_mode(0o700)).map_err(LocalError::io("chmod", dir))?;
-    let mut entries = fs::read_dir(open.path()).map_err(LocalError::io("read", dir))?;
+    open.file().set_permissions(fs::Permissions::from_mode(0o700)).map_err(LocalError::io("chmod", dir))?;
+    let mut entries = fs::read_dir(open.place()).map_err(LocalError::io("read", dir))?;
     if entries.next().is_some() {
         return Err(LocalError::NotEmpty { dir: dir.to_owned() });
     }
-    open.give(user)?;
+    give(&open, user)?;
     Ok(existed)
 }
 
@@ -130,8 +109,8 @@ fn check_above(dir: &Path) -> Result<(), LocalError> {
         return Ok(());
     };
     for folder in above.ancestors() {
-        let mode = fs::metadata(folder).map_err(LocalError::io("look at", folder))?.mode();
-        if mode & WRITABLE_BY_OTHERS != 0 && mode & STICKY == 0 {
+        let there = fs::metadata(folder).map_err(LocalError::io("look at", folder))?;
+        if owner::is_renamed_by_all(&there) {
             let problem = format!("every user may rename what is in {}", folder.display());
             return Err(LocalError::Unsafe { path: dir.to_owned(), problem });
         }
@@ -139,13 +118,40 @@ fn check_above(dir: &Path) -> Result<(), LocalError> {
     Ok(())
 }
 
+/// The folder above one, which stays the same while something is removed from it, whatever its path leads to by then.
+pub(super) struct Above {
+    open: File,
+    name: OsString,
+}
+
+impl Above {
+    /// Of the folder of a cluster.
+    pub(super) fn of(dir: &Path) -> Result<Above, LocalError> {
+        let name = dir.file_name().map(ToOwned::to_owned);
+        let (Some(name), Some(parent)) = (name, dir.parent()) else {
+            return Err(LocalError::Unsafe { path: dir.to_owned(), problem: "it has no name".to_owned() });
+        };
+        let open = File::open(parent).map_err(LocalError::io("open", parent))?;
+        Ok(Above { open, name })
+    }
+
+    /// Removes the empty folder `held` under its name, unless something else has that name by now.
+    pub(super) fn remove(&self, held: &Held) -> io::Result<()> {
+        let there = rustix::fs::statat(&self.open, &self.name, AtFlags::SYMLINK_NOFOLLOW)?;
+        let ours = rustix::fs::fstat(held.file())?;
+        if (there.st_dev, there.st_ino) != (ours.st_dev, ours.st_ino) {
+            return Err(io::Error::other("something else has taken its place"));
+        }
+        Ok(rustix::fs::unlinkat(&self.open, &self.name, AtFlags::REMOVEDIR)?)
+    }
+}
+
 /// Opens a folder, and no link to one; `None` if it is not there.
 pub(super) fn held(dir: &Path) -> Result<Option<Held>, LocalError> {
-    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    match rustix::fs::open(dir, flags, Mode::empty()) {
-        Ok(open) => Ok(Some(Held { open: open.into(), path: dir.to_owned() })),
-        Err(Errno::NOENT) => Ok(None),
-        Err(error) => Err(LocalError::io("open", dir)(error.into())),
+    match Held::open(dir) {
+        Ok(held) => Ok(Some(held)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(LocalError::io("open", dir)(error)),
     }
 }
 
@@ -201,13 +207,26 @@ pub(super) fn marked_node_dirs(dir: &Path) -> Vec<PathBuf> {
     if named.is_empty() { vec![dir.to_owned()] } else { named }
 }
 
-/// Removes the sockets of these data directories from a folder outside; the folder itself only if we made it.
+/// Removes the sockets of these data directories from a folder outside; the folder itself only if we made it. The marker names it, which is a file of the
+/// servers' user, so it is removed with the rights of that user.
 pub(super) fn remove_outside_socket_dir(socket_dir: &Path, data_dirs: &[PathBuf]) {
     for data_dir in data_dirs {
         remove_sockets(socket_dir, data_dir);
     }
-    if is_short_socket_dir(socket_dir) {
-        let _ = fs::remove_dir(socket_dir);
+    if is_short_socket_dir(socket_dir)
+        && let Some(user) =
+            data_dirs.iter().flat_map(|data_dir| data_dir.ancestors().take(2)).find_map(rights_of_owner)
+    {
+        let _ = process::with_files_of(user.as_ref(), || fs::remove_dir(socket_dir));
+    }
+}
+
+/// The rights with which files of the owner of a path are changed: as root those of that user, else ours (`Some(None)`). `None` if it is not there.
+fn rights_of_owner(path: &Path) -> Option<Option<OsUser>> {
+    let owner = fs::symlink_metadata(path).ok()?.uid();
+    match rustix::process::geteuid().is_root() && owner != 0 {
+        true => OsUser::by_uid(owner).map(Some),
+        false => Some(None),
     }
 }
 
@@ -337,8 +356,8 @@ pub(super) fn make_socket_dir(dir: &Path, cluster: &Path, user: Option<&OsUser>)
         return make_dir_as(dir, user);
     }
     if is_short_socket_dir(dir) {
-        // In a folder where every user may write, only a new folder of ours is safe, or one that no one else can enter.
-        if fs::remove_dir(dir).is_err() && is_closed(dir, user) {
+        // In a folder where every user may write, only a new folder of ours is safe, or one that no one else can enter. An empty one of the server's user goes.
+        if process::with_files_of(user, || fs::remove_dir(dir)).is_err() && is_closed(dir, user) {
             return Ok(());
         }
     } else if dir.is_dir() {
@@ -352,7 +371,7 @@ pub(super) fn make_socket_dir(dir: &Path, cluster: &Path, user: Option<&OsUser>)
         path: dir.to_owned(),
         problem: "it was removed while it was looked at".to_owned(),
     };
-    held(dir)?.ok_or_else(gone)?.give(user)
+    give(&held(dir)?.ok_or_else(gone)?, user)
 }
 
 /// Whether this is a folder of the server's user that no one else can enter: of another server of the cluster, or of one that was killed.
@@ -383,8 +402,30 @@ fn is_short_socket_dir(dir: &Path) -> bool {
 
 /// Writes a file as the server's own.
 pub(crate) fn write_as(path: &Path, content: &[u8], user: Option<&OsUser>) -> Result<(), LocalError> {
-    process::with_files_of(user, || {
-        fs::write(path, content).map_err(LocalError::io("write", path))?;
-        fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(LocalError::io("chmod", path))
-    })
+    process::with_files_of(user, || record::file::overwrite(path, content))
+        .map_err(LocalError::io("write", path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_folder_that_was_held_is_removed_under_its_name() {
+        let base = std::env::temp_dir().join(format!("pgfathom-above-{}", std::process::id()));
+        let (pg, moved) = (base.join("pg"), base.join("moved"));
+        fs::create_dir_all(&pg).unwrap();
+        let (above, ours) = (Above::of(&pg).unwrap(), held(&pg).unwrap().unwrap());
+        fs::rename(&pg, &moved).unwrap();
+        fs::create_dir(&pg).unwrap();
+        assert!(above.remove(&ours).unwrap_err().to_string().contains("taken its place"));
+        fs::remove_dir(&pg).unwrap();
+        std::os::unix::fs::symlink(&moved, &pg).unwrap();
+        assert!(above.remove(&ours).is_err() && moved.is_dir());
+        fs::remove_file(&pg).unwrap();
+        fs::rename(&moved, &pg).unwrap();
+        above.remove(&ours).unwrap();
+        assert!(!pg.exists());
+        fs::remove_dir(&base).unwrap();
+    }
 }

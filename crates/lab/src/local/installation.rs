@@ -5,12 +5,12 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fmt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::LocalError;
 use super::process;
+use record::owner::Others;
 
 /// A server version; `18.4`, `19beta1` counts as 19.0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -260,13 +260,10 @@ fn cache_folders(env: &impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
 
 /// Whether root alone decides what lies there. In a sticky folder others can add entries, but neither rename nor remove those of root.
 fn check_of_root(path: &Path) -> Result<(), String> {
-    /// The bit of a sticky folder.
-    const STICKY: u32 = 0o1000;
     let there = std::fs::symlink_metadata(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    let is_closed = there.mode() & 0o022 == 0 || there.is_dir() && there.mode() & STICKY != 0;
-    match there.uid() == 0 && is_closed {
-        true => Ok(()),
-        false => Err(format!(
+    match Others::of(&there, &[0]) {
+        None => Ok(()),
+        Some(_) => Err(format!(
             "{} could be changed by others than root, and root runs no program of theirs because a file names it",
             path.display()
         )),

@@ -1,6 +1,6 @@
 //! A program of a cluster besides its servers: how it is started, found and ended. Patroni and what it needs, and the relays of distances.
 
-use std::fs::{self, File};
+use std::fs;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -130,7 +130,7 @@ impl Job {
             .as_ref()
             .map_or(program, |open| PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd())));
         let log = self.dir.join("log");
-        let output = process::with_files_of(user, || File::options().create(true).append(true).open(&log));
+        let output = process::with_files_of(user, || record::file::append(&log));
         let output = output.map_err(LocalError::io("open", &log))?;
         let copy = output.try_clone().map_err(LocalError::io("open", &log))?;
         let mut command = process::command(&program, user, &self.dir);

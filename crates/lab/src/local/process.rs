@@ -1,7 +1,7 @@
 //! Server processes: their user, start, readiness and end.
 
 use connect::poll;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
@@ -136,8 +136,7 @@ pub(crate) fn spawn_postmaster(
     user: Option<&OsUser>,
     lifetime: Lifetime,
 ) -> Result<(Child, Launch), LocalError> {
-    let log_file = with_files_of(user, || File::options().create(true).append(true).open(log))
-        .map_err(LocalError::io("open", log))?;
+    let log_file = with_files_of(user, || record::file::append(log)).map_err(LocalError::io("open", log))?;
     let log_begin_bytes = log_file.metadata().map_err(LocalError::io("open", log))?.len();
     let log_copy = log_file.try_clone().map_err(LocalError::io("open", log))?;
     let program = installation.program("postgres");

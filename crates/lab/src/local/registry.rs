@@ -36,11 +36,8 @@ impl Registry {
     }
 
     fn entry(&self, cluster: &Path) -> PathBuf {
-        // FNV-1a: the name must be the same for every build of this program.
-        let hash =
-            cluster.as_os_str().as_encoded_bytes().iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-                (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-            });
+        // The name must be the same for every build of this program.
+        let hash = record::statement::fnv(cluster.as_os_str().as_encoded_bytes().iter().copied());
         self.0.join(format!("{hash:016x}"))
     }
 

@@ -214,5 +214,6 @@ fn describe(
                 also: Vec::new(),
             })
             .collect(),
+        others: None,
     }
 }

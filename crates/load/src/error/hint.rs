@@ -46,9 +46,8 @@ impl LoadError {
                 "run pgfathom on that host, or grant its role pg_execute_server_program (the server then runs df), or omit --keep-free".into()
             }
             LoadError::Restarted => "run the same command again after the other one has ended".into(),
-            LoadError::WritersBusy => {
-                "end that session (pg_locks shows it), or wait until it has ended, and run again".into()
-            }
+            LoadError::WritersBusy => "end that session (pg_locks shows it), or wait until it has ended, and run again".into(),
+            LoadError::LockTaken { remedy, .. } => format!("end it as a superuser, and load again: {remedy}"),
             LoadError::RunActive { pid, .. } => format!(
                 "stop that pgfathom run (Ctrl-C) or wait until it has ended, then load; where its client is: select application_name, client_addr, backend_start from pg_stat_activity where pid = {pid}"
             ),

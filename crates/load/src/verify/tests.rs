@@ -59,9 +59,15 @@ fn load(cluster: &Throwaway, name: &str, rows: u64, partitions: u32, spec: Spec)
     let options = Options { partitions: Some(partitions), ..Options::new() };
     let target = Cluster::single(database(cluster, name));
     let mut sessions = NodeSessions::connect(&target).unwrap();
-    let prepared =
-        schema::prepare(&mut sessions, &target, &Ycsb::new(rows, spec.clone()), &options, &Stop::new())
-            .unwrap();
+    let prepared = schema::prepare(
+        &mut sessions,
+        &target,
+        &Ycsb::new(rows, spec.clone()),
+        &options,
+        &Stop::new(),
+        &mut |_| (),
+    )
+    .unwrap();
     let table = Table::new(spec);
     let mut copy = client.copy_in("copy usertable from stdin (format binary)").unwrap();
     copy.write_all(&wire::copy::HEADER).unwrap();

@@ -2,6 +2,7 @@
 //! on others.
 
 use std::fs::{self, File};
+use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,6 +14,7 @@ pub use super::mount::is_mounted;
 use super::mount::{run, unmount};
 use super::{Fault, FaultError};
 use crate::sys;
+use record::owner::Others;
 
 /// Names of mounts and images begin with this.
 const PREFIX: &str = "pgfathom-d-";
@@ -40,6 +42,7 @@ impl Disk {
     /// # Errors
     /// When a step is refused; [`probe`] gives the reason as text.
     pub fn make(journal: &Arc<Journal>, bytes: u64) -> Result<Disk, FaultError> {
+        check_temporary(&std::env::temp_dir())?;
         let (mount, image) = unused_names();
         let id = journal.note(Undo::Unmount { mount: mount.clone(), image: image.clone() })?;
         let disk = Disk { mount, image, journal: Arc::clone(journal), id };
@@ -137,6 +140,21 @@ impl Disk {
     }
 }
 
+/// The programs that make and mount a file system take paths. So no other user may be able to put something else under a path of ours: each folder above it
+/// must be root's, with no other writers, or be one such as `/tmp` where users rename only what is their own.
+fn check_temporary(folder: &Path) -> Result<(), FaultError> {
+    let real = folder.canonicalize().map_err(FaultError::io("find", folder))?;
+    let us = rustix::process::geteuid().as_raw();
+    for folder in real.ancestors() {
+        let there = fs::metadata(folder).map_err(FaultError::io("look at", folder))?;
+        if let Some(others) = Others::of(&there, &[us, 0]) {
+            let why = io::Error::other(format!("{others}; set TMPDIR to a folder that only you can change"));
+            return Err(FaultError::io("make a file system below", folder)(why));
+        }
+    }
+    Ok(())
+}
+
 /// Names of a mount and its image that nothing has yet, in the folder for temporary files, where other users may have guessed the first ones.
 fn unused_names() -> (PathBuf, PathBuf) {
     static COUNT: AtomicU64 = AtomicU64::new(0);
@@ -177,4 +195,24 @@ pub fn probe(journal: &Arc<Journal>) -> Result<(), String> {
 /// [`probe`] as an error about a fault.
 pub fn require(journal: &Arc<Journal>, fault: Fault) -> Result<(), FaultError> {
     probe(journal).map_err(|why| FaultError::NotPossible { fault, why })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_file_system_is_made_where_others_can_change_the_path() {
+        let folder = std::env::temp_dir().join(format!("pgfathom-disk-{}", std::process::id()));
+        let inner = folder.join("inner");
+        fs::create_dir_all(&inner).expect("made");
+        let refused = |mode: u32| {
+            fs::set_permissions(&folder, fs::Permissions::from_mode(mode)).expect("changed");
+            check_temporary(&inner).err().map(|error| error.to_string())
+        };
+        assert_eq!(refused(0o755), None);
+        assert_eq!(refused(0o1777), None);
+        assert!(refused(0o777).is_some_and(|why| why.contains("below") && why.contains("pgfathom-disk")));
+        fs::remove_dir_all(&folder).expect("ours");
+    }
 }

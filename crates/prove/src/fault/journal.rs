@@ -6,7 +6,6 @@
 use connect::poll;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -15,6 +14,7 @@ use std::time::Duration;
 use connect::conninfo::{self, Sources};
 use connect::sql;
 use lab::local::{Instance, Launch, servers_in, signal_servers_in};
+use record::owner::Others;
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
@@ -297,17 +297,14 @@ pub struct Healed {
 
 /// Why a folder or a journal is not obeyed. Its steps start programs and remove files with our rights, so no one else may have written them.
 fn distrust(path: &Path) -> Option<String> {
-    /// Others may write; with root's rights, a group is others, too.
-    const OTHERS: u32 = 0o002;
-    const GROUP_AND_OTHERS: u32 = 0o022;
     let there = fs::symlink_metadata(path).ok()?;
     let us = rustix::process::geteuid();
-    let writers = if us.is_root() { GROUP_AND_OTHERS } else { OTHERS };
-    let why = match there.uid() == us.as_raw() {
+    let why = match Others::of(&there, &[us.as_raw()]) {
         _ if there.is_symlink() => "it is a symbolic link".to_owned(),
-        false => format!("it belongs to user {}", there.uid()),
-        true if there.mode() & writers != 0 => "other users may write into it".to_owned(),
-        true => return None,
+        // With root's rights, a group is others, too.
+        Some(Others::Group(_)) if !us.is_root() => return None,
+        Some(others) => others.to_string(),
+        None => return None,
     };
     Some(format!("{} is not obeyed: {why}", path.display()))
 }

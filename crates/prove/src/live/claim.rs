@@ -17,6 +17,7 @@ use std::time::Duration;
 use connect::ConnSpec;
 
 use super::LiveError;
+use super::tables::SCHEMA;
 use crate::client::{Broken, Client, ClientError, text};
 use crate::fault::Site;
 
@@ -121,6 +122,11 @@ fn try_lock(client: &mut Client, token: &str) -> Result<Option<String>, ClientEr
         ClientError::Broken(Broken { was_sent: true, reply: Box::default(), waits: None, cause })
     };
     let [one, two] = KEY;
+    let may_prove = format!(
+        "(coalesce(pg_catalog.has_database_privilege(a.usesysid, pg_catalog.current_database(), 'create'), true) \
+          or coalesce((select pg_catalog.has_schema_privilege(a.usesysid, n.oid, 'create') from pg_catalog.pg_namespace n \
+                       where n.nspname = '{SCHEMA}'), false))"
+    );
     client.execute("begin")?;
     // Time limits for idle transactions must not end this one; a release without such a setting has no limit.
     client.execute(
@@ -135,10 +141,12 @@ fn try_lock(client: &mut Client, token: &str) -> Result<Option<String>, ClientEr
         }
         let holders = client.execute(&format!(
             "select l.pid, coalesce(a.application_name, ''), coalesce(a.usename::text, ''), \
-             coalesce(pg_catalog.host(a.client_addr), 'a local socket'), coalesce(pg_catalog.to_char(a.backend_start, 'YYYY-MM-DD HH24:MI:SS'), '') \
+             coalesce(pg_catalog.host(a.client_addr), 'a local socket'), coalesce(pg_catalog.to_char(a.backend_start, 'YYYY-MM-DD HH24:MI:SS'), ''), \
+             {may_prove}::int \
              from pg_catalog.pg_locks l left join pg_catalog.pg_stat_activity a on a.pid = l.pid \
              where l.locktype = 'advisory' and l.granted and l.classid::bigint = {one} and l.objid::bigint = {two} and l.objsubid = 2 \
-             and l.database = (select oid from pg_catalog.pg_database where datname = pg_catalog.current_database())"
+             and l.database = (select oid from pg_catalog.pg_database where datname = pg_catalog.current_database()) \
+             order by 6 desc"
         ))?;
         let Some(row) = holders.rows().first() else {
             // It was given back in between.
@@ -149,6 +157,10 @@ fn try_lock(client: &mut Client, token: &str) -> Result<Option<String>, ClientEr
         if column(1).contains(token) {
             // The server has not detected the end of the old session, or this is the same server by another name: try later.
             return Err(refused("an older session of pgfathom has the lock"));
+        }
+        if column(5) == "0" {
+            // Every role can take the lock, and such a one cannot make the tables of a proof: there is none to be kept apart from.
+            return Err(refused("a role that can run no proof has the lock"));
         }
         return Ok(Some(format!(
             "pid {} ({}, role {}, from {}, since {})",

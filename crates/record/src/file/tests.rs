@@ -1,4 +1,5 @@
 use super::*;
+use crate::held::Held;
 use std::os::unix::fs::symlink;
 
 struct Folder(PathBuf);
@@ -42,7 +43,7 @@ fn what_is_made_is_its_owners_alone() {
     own_folder(&inner).expect("ours");
     assert_eq!(mode(&inner), 0o700);
     fs::set_permissions(&inner, Permissions::from_mode(0o1777)).expect("ours");
-    make_private(&inner);
+    Held::open(&inner).expect("ours").make_private();
     assert_eq!(mode(&inner), 0o1777, "a shared folder is left alone");
 }
 
@@ -54,6 +55,14 @@ fn links_are_neither_followed_nor_written_through() {
     symlink(&secret, &link).expect("linked");
     assert!(open(&link).expect_err("a link").to_string().contains("symbolic link"));
     assert!(create(&link).is_err() && own_folder(&link).is_err());
+    assert!(append(&link).is_err() && overwrite(&link, b"x").is_err());
+    append(&folder.0.join("log")).expect("made").write_all(b"a").expect("written");
+    append(&folder.0.join("log")).expect("there").write_all(b"b").expect("written");
+    assert_eq!(fs::read(folder.0.join("log")).expect("there"), b"ab");
+    overwrite(&folder.0.join("log"), b"c").expect("written");
+    assert_eq!(fs::read(folder.0.join("log")).expect("there"), b"c");
+    assert_eq!(mode(&folder.0.join("log")), 0o600);
+    fs::remove_file(folder.0.join("log")).expect("ours");
     replace(&link, b"page").expect("written");
     assert_eq!(fs::read(&secret).expect("there"), b"secret");
     assert_eq!(fs::read(&link).expect("there"), b"page");
@@ -72,7 +81,12 @@ fn pipes_devices_and_sockets_are_refused_at_once() {
     let _listener = std::os::unix::net::UnixListener::bind(&socket).expect("bound");
     for path in [pipe.as_path(), &socket, Path::new("/dev/zero"), &folder.0] {
         assert!(open(path).is_err() && read(path, 10).is_err(), "{}", path.display());
+        assert!(append(path).is_err() && overwrite(path, b"x").is_err(), "{}", path.display());
     }
+    // Also one that another process reads.
+    let reader = rustix::fs::open(&pipe, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()).expect("a reader");
+    assert!(append(&pipe).is_err() && overwrite(&pipe, b"x").is_err());
+    drop(reader);
 }
 
 #[test]

@@ -228,3 +228,26 @@ fn threads_share_the_directory_without_tearing_lines() {
     let reader = RunReader::open(dir.path()).unwrap();
     assert_eq!(reader.samples.len(), 800);
 }
+
+#[test]
+fn what_takes_the_place_of_a_directory_meanwhile_is_not_written() {
+    let folder = Folder::new();
+    let (root, victim) = (folder.0.join("runs"), folder.0.join("victim"));
+    fs::create_dir(&victim).unwrap();
+    fs::write(victim.join("run.json"), "precious").unwrap();
+    for dir in [RunDir::create_under(&root, &what()), RunDir::create(Some(&root.join("named")), &what())] {
+        let dir = dir.unwrap();
+        let moved = folder.0.join(format!("moved-{}", dir.run().run_id));
+        fs::rename(dir.path(), &moved).unwrap();
+        std::os::unix::fs::symlink(&victim, dir.path()).unwrap();
+        dir.edit(|run| run.name = "changed".to_string()).unwrap();
+        dir.happened(None, crate::event::NOTE, "later").unwrap();
+        crate::file::replace(&dir.place().join(files::FINDINGS), b"{}").unwrap();
+        assert_eq!(dir.lost().map(|error| error.to_string()), None);
+        assert_eq!(fs::read_to_string(victim.join("run.json")).unwrap(), "precious");
+        assert_eq!(fs::read_dir(&victim).unwrap().count(), 1);
+        assert!(fs::read_to_string(moved.join("run.json")).unwrap().contains("changed"));
+        assert!(moved.join(files::FINDINGS).exists());
+        assert_eq!(crate::held::shown(&dir.place().join("x")), moved.canonicalize().unwrap().join("x"));
+    }
+}

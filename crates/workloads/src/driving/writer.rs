@@ -95,8 +95,18 @@ impl<S: RunSpec> Entered<S> {
             .ok_or_else(|| Refusal::new(format!("this database holds no dataset {dataset}")))?;
         let run_no = registry.create(&json(&spec)?)?;
         if !registry.mark(run_no)? {
+            let holder = registry.holder_of(run_no);
             registry.withdraw(run_no)?;
-            return Err(Refusal::new("another run started at the same moment").with_hint("run it again"));
+            return Err(match holder {
+                Some(holder) => {
+                    let hint = format!(
+                        "run it again; if it is no pgfathom, end it as a superuser: {}",
+                        holder.remedy
+                    );
+                    Refusal::new(format!("{} has the lock of run {run_no}", holder.words)).with_hint(hint)
+                }
+                None => Refusal::new("another run started at the same moment").with_hint("run it again"),
+            });
         }
         Ok(Entered { registry, run_no, spec })
     }

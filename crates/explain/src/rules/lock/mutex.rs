@@ -42,7 +42,7 @@ pub(super) struct Holder {
 
 /// The session that has an advisory lock at most of the looks, if it is one.
 pub(super) fn holder(case: &Case, node: &str) -> Option<Holder> {
-    let waiting: Vec<&Waiter> = case.waiters(node).filter(|waiter| waiter.is_for_advisory()).collect();
+    let waiting: Vec<&Waiter> = case.advisory_waiters(node).collect();
     let looks = |root: u64| -> u64 {
         waiting.iter().filter(|one| one.root == root).map(|one| one.ticks.readings()).sum()
     };

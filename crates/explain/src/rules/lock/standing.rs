@@ -116,20 +116,14 @@ fn of_holder(case: &Case, node: &str, holder: u64, waiting: &[&Waiter]) -> Optio
 
 /// Every holder of an advisory lock for which sessions wait by design.
 pub(super) fn all(case: &Case, node: &str) -> Vec<Standing> {
-    let mut holders: Vec<u64> =
-        case.waiters(node).filter(|waiter| waiter.is_for_advisory()).map(|waiter| waiter.root).collect();
+    let mut holders: Vec<u64> = case.advisory_waiters(node).map(|waiter| waiter.root).collect();
     holders.sort_unstable();
     holders.dedup();
     // A holder that waits itself is one of those that take turns.
-    holders.retain(|holder| {
-        case.waiters(node).filter(|waiter| waiter.is_for_advisory()).all(|waiter| waiter.pid != *holder)
-    });
+    holders.retain(|holder| case.advisory_waiters(node).all(|waiter| waiter.pid != *holder));
     let of_one = |holder: u64| {
-        let waiting: Vec<&Waiter> = case
-            .waiters(node)
-            .filter(|waiter| waiter.is_for_advisory())
-            .filter(|waiter| waiter.root == holder)
-            .collect();
+        let waiting: Vec<&Waiter> =
+            case.advisory_waiters(node).filter(|waiter| waiter.root == holder).collect();
         of_holder(case, node, holder, &waiting)
     };
     holders.into_iter().filter_map(of_one).collect()
@@ -140,8 +134,7 @@ pub(super) fn in_turn(case: &Case, node: &str, standing: &[Standing], seen: f64)
     let looks = case.looks(node, &[case.span]).max(1.0);
     let is_other = |waiter: &&Waiter| standing.iter().all(|one| one.holder != waiter.root);
     let others: f64 = case
-        .waiters(node)
-        .filter(|waiter| waiter.is_for_advisory())
+        .advisory_waiters(node)
         .filter(is_other)
         .map(|waiter| waiter.ticks.readings() as f64)
         .sum::<f64>()

@@ -5,8 +5,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use connect::cluster_file::CLUSTER_FILE_NAME;
+use record::held::Held;
 
-use super::super::folder::{self, Held, MARKER_NAME};
+use super::super::folder::{self, Above, MARKER_NAME};
 use super::super::relays::Relays;
 use super::super::{LocalError, patroni, server, topology};
 use super::Removed;
@@ -16,6 +17,7 @@ use super::Removed;
 /// The folders are held from the beginning: what their owner puts in their place while a server stops is not removed.
 pub(super) fn remove(dir: &Path) -> Result<Removed, LocalError> {
     let mut removed = Removed::default();
+    let above = Above::of(dir)?;
     let Some(held) = folder::held(dir)? else { return Ok(removed) };
     let node_dirs = folder::marked_node_dirs(dir);
     let held_nodes =
@@ -27,7 +29,7 @@ pub(super) fn remove(dir: &Path) -> Result<Removed, LocalError> {
     };
     patroni::end_programs(dir, &node_dirs)?;
     Relays::of(dir).kill()?;
-    remove_entry(Relays::of(&held.path()).folder())?;
+    remove_entry(Relays::of(&held.place()).folder())?;
     let stopped = topology::at_once(data_dirs.len(), |number| {
         server::stop_for_good(&data_dirs[number]).map_err(|error| at_node(error, number))
     })?;
@@ -36,29 +38,29 @@ pub(super) fn remove(dir: &Path) -> Result<Removed, LocalError> {
     if let Some(outside) = folder::marked_socket_dir(dir).filter(|socket_dir| !socket_dir.starts_with(dir)) {
         folder::remove_outside_socket_dir(&outside, &data_dirs);
     }
-    let node_paths: Vec<PathBuf> = held_nodes.iter().flatten().map(Held::path).collect();
-    for path in patroni::leftovers(&held.path(), &node_paths) {
+    let node_paths: Vec<PathBuf> = held_nodes.iter().flatten().map(Held::place).collect();
+    for path in patroni::leftovers(&held.place(), &node_paths) {
         remove_entry(&path)?;
     }
     for (node_dir, node) in std::iter::zip(&node_dirs, &held_nodes) {
         let Some(node) = node else { continue };
-        remove_entry(&node.path().join("data"))?;
-        remove_entry(&node.path().join("log"))?;
-        let is_empty = fs::read_dir(node.path()).is_ok_and(|mut entries| entries.next().is_none());
+        remove_entry(&node.place().join("data"))?;
+        remove_entry(&node.place().join("log"))?;
+        let is_empty = fs::read_dir(node.place()).is_ok_and(|mut entries| entries.next().is_none());
         if let (true, true, Some(name)) = (node_dir != dir, is_empty, node_dir.file_name()) {
-            remove_entry(&held.path().join(name))?;
+            remove_entry(&held.place().join(name))?;
         }
     }
     for name in ["run", CLUSTER_FILE_NAME, "cluster.toml.new"] {
-        remove_entry(&held.path().join(name))?;
+        remove_entry(&held.place().join(name))?;
     }
-    let entries = fs::read_dir(held.path()).map_err(LocalError::io("read", dir))?;
+    let entries = fs::read_dir(held.place()).map_err(LocalError::io("read", dir))?;
     let names = entries.flatten().map(|entry| entry.file_name()).filter(|name| name != MARKER_NAME);
     removed.left = names.map(|name| dir.join(name)).collect();
     removed.left.sort();
-    remove_entry(&held.path().join(MARKER_NAME))?;
+    remove_entry(&held.place().join(MARKER_NAME))?;
     if removed.left.is_empty() {
-        fs::remove_dir(dir).map_err(LocalError::io("remove", dir))?;
+        above.remove(&held).map_err(LocalError::io("remove", dir))?;
     }
     Ok(removed)
 }
@@ -66,8 +68,8 @@ pub(super) fn remove(dir: &Path) -> Result<Removed, LocalError> {
 /// The folder of a node below the held folder of its cluster, which may be that folder itself.
 fn held_node(cluster: &Held, dir: &Path, node: &Path) -> Result<Option<Held>, LocalError> {
     match node.file_name() {
-        Some(name) if node != dir => folder::held(&cluster.path().join(name)),
-        _ => folder::held(&cluster.path().join(".")),
+        Some(name) if node != dir => folder::held(&cluster.place().join(name)),
+        _ => folder::held(&cluster.place().join(".")),
     }
 }
 

@@ -1,6 +1,5 @@
 //! What manages a server besides us: then it is not ours to start it, and a fault has to reach the manager as well.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -97,7 +96,7 @@ impl Member {
     /// state by seconds.
     pub(in crate::local) fn calls_itself_synchronous(&self) -> bool {
         let file = self.node_dir.join(MANAGER_FILE);
-        let rest = fs::read_to_string(file).ok().and_then(|text| config::rest_in(&text));
+        let rest = folder::text_of(&file).ok().and_then(|text| config::rest_in(&text));
         rest.is_some_and(|(port, ..)| {
             let (method, path) = ("GET", "/synchronous");
             let request = Request { method, port, path, login: None, body: "", timeout: STATUS_TIMEOUT };
@@ -108,7 +107,7 @@ impl Member {
     /// Requests that another node takes over: `to`, or the one that the manager chooses.
     pub(in crate::local) fn switch_over(&self, from: &str, to: Option<&str>) -> Result<(), LocalError> {
         let file = self.node_dir.join(MANAGER_FILE);
-        let text = fs::read_to_string(&file).map_err(LocalError::io("read", &file))?;
+        let text = folder::text_of(&file).map_err(LocalError::io("read", &file))?;
         let refused = |status: String, output: String| LocalError::Program {
             program: "the switchover".to_owned(),
             status,
