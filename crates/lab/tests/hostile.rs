@@ -139,7 +139,17 @@ fn server_in(data_dir: &Path, program: &Path, at_stop: &str) -> testing::Running
     let mut command = Command::new(program);
     let command =
         command.arg("-c").arg(script).current_dir(data_dir).stdin(Stdio::null()).stdout(Stdio::null());
-    let running = testing::Running::new(command.spawn().unwrap());
+    // Another test that starts a program at that moment holds the copy open for writing, until its own exec.
+    const TEXT_FILE_BUSY: i32 = 26;
+    let started = loop {
+        match command.spawn() {
+            Err(error) if error.raw_os_error() == Some(TEXT_FILE_BUSY) => {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+            started => break started,
+        }
+    };
+    let running = testing::Running::new(started.unwrap());
     wait_for("the server", || ready.exists() && !servers_in(data_dir).is_empty());
     running
 }
@@ -163,9 +173,9 @@ fn down_removes_the_folder_that_it_began_with() {
     let swap = format!("mv {0} {1}; ln -s {2} {0}", dir.display(), old.display(), victim.display());
     let _server = server_in(&dir.join("data"), &program, &swap);
     // The link in its place is no folder that could be removed.
-    let _ = down(&dir, &place.registry());
+    let ended = down(&dir, &place.registry());
     assert!(victim.join("data/precious").exists());
-    assert!(old.is_dir() && !old.join("data").exists(), "the cluster's own files are gone");
+    assert!(old.is_dir() && !old.join("data").exists(), "the cluster's own files are gone: {ended:?}");
 }
 
 /// Only processes of the folder's owner are its servers, and a link to a folder has none.

@@ -33,7 +33,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use connect::{ConnSpec, ConnectError};
+use connect::{Cause, ConnSpec, ConnectError};
 pub use engines::profile::Isolation;
 use engines::profile::reports_lost_node;
 use event_log::{EventLog, LoggedEvent};
@@ -417,6 +417,12 @@ fn repeat<T>(
 
 /// Whether an error may be gone when a server, or another node that it needs, is back. `lost`: the engine's SQLSTATE values for that.
 fn is_passing(lost: &[&str], error: &ClientError) -> bool {
+    // A pooler without what is needed stays without it.
+    if let ClientError::Connect(error) = error
+        && matches!(error.cause(), Some(Cause::Pooler(_) | Cause::Unsupported(_)))
+    {
+        return false;
+    }
     let ClientError::Refused { error, .. } = error else { return true };
     let code = error.sqlstate.as_str();
     // Connection exceptions; admin shutdown, crash shutdown, cannot connect now.

@@ -450,10 +450,10 @@ mod tests {
         fs::remove_file(&dead).unwrap();
         fs::write(&dead, &steps).unwrap();
         open_to(&dead, 0o646);
-        refused("other users may write into it");
+        refused("every user may write into it");
         open_to(&dead, 0o600);
         open_to(&dir, 0o777);
-        refused("other users may write into it");
+        refused("every user may write into it");
         open_to(&dir, 0o700);
         if rustix::process::geteuid().is_root() {
             for path in [&dead, &dir] {
