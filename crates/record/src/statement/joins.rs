@@ -111,27 +111,23 @@ fn condition_of(operator: &JoinOperator) -> Option<&Expr> {
     }
 }
 
-/// What all must be true.
+/// The parts that AND connects, all of which must hold.
 fn split<'a>(expr: &'a Expr, found: &mut Vec<&'a Expr>, depth: usize) {
-    match expr {
-        _ if depth > WALK_DEPTH_MAX => {}
-        Expr::Nested(inner) => split(inner, found, depth + 1),
-        Expr::BinaryOp { left, op: BinaryOperator::And, right } => {
-            split(left, found, depth + 1);
-            split(right, found, depth + 1);
-        }
-        other => found.push(other),
-    }
+    connected_by(&BinaryOperator::And, expr, found, depth);
 }
 
-/// What one of which must be true.
+/// The parts that OR connects, one of which must hold.
 fn parts<'a>(expr: &'a Expr, found: &mut Vec<&'a Expr>, depth: usize) {
+    connected_by(&BinaryOperator::Or, expr, found, depth);
+}
+
+fn connected_by<'a>(wanted: &BinaryOperator, expr: &'a Expr, found: &mut Vec<&'a Expr>, depth: usize) {
     match expr {
         _ if depth > WALK_DEPTH_MAX => {}
-        Expr::Nested(inner) => parts(inner, found, depth + 1),
-        Expr::BinaryOp { left, op: BinaryOperator::Or, right } => {
-            parts(left, found, depth + 1);
-            parts(right, found, depth + 1);
+        Expr::Nested(inner) => connected_by(wanted, inner, found, depth + 1),
+        Expr::BinaryOp { left, op, right } if op == wanted => {
+            connected_by(wanted, left, found, depth + 1);
+            connected_by(wanted, right, found, depth + 1);
         }
         other => found.push(other),
     }
