@@ -36,6 +36,8 @@ pub const KERNEL: &str = "kernel";
 pub const GAP: &str = "gap";
 /// Counters of the server went back to zero. Fields: `node`, `what`.
 pub const RESET: &str = "reset";
+/// `what` of the counters of databases, with which those of their tables are reset.
+pub const DATABASES: &str = "pg_stat_database";
 /// The server was started again, or went away. Fields: `node`, `what` ([`AWAY`] or [`STARTED`]; absent in old directories).
 pub const RESTART: &str = "restart";
 /// `what` of a server that no longer answers.

@@ -46,6 +46,7 @@ pub mod redact;
 pub mod sample;
 #[cfg(test)]
 mod schema;
+pub mod stacks;
 pub mod statement;
 pub mod statistics;
 pub mod subscription;

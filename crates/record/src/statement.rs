@@ -23,7 +23,7 @@ pub use conjunct::{Conjunct, Form};
 pub use index::{Call, Index, index};
 pub use inner::{commands, inner};
 pub use interval::Interval;
-pub use joins::OrJoin;
+pub use joins::{OrJoin, RangeJoin};
 pub use keys::document_keys;
 pub use mask::{mask, parameterized};
 pub use shape::Shape;
@@ -167,6 +167,11 @@ pub fn parse(text: &str) -> Result<Statement, Unread> {
 /// See [`Unread`].
 pub fn shape(text: &str) -> Result<Shape, Unread> {
     Ok(shape::of(&one(text)?))
+}
+
+/// The joins of a text by a range between two columns; none if it cannot be read.
+pub fn range_joins(text: &str) -> Vec<RangeJoin> {
+    one(text).map(|parsed| joins::ranges(&parsed)).unwrap_or_default()
 }
 
 /// The joins of a text by conditions with OR, beside which no columns of the two tables are equal; none if it cannot be read.

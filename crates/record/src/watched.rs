@@ -65,7 +65,7 @@ mod plans;
 pub mod policy;
 mod relations;
 
-pub use clients::{Connected, Pool};
+pub use clients::{Connected, Pool, Pooler, SessionMemory};
 pub use cost::Cost;
 pub use database::{
     Activity, Block, ClockOffset, Horizon, Progress, Replication, Server, Session, Slot, Slru, Subscription,
@@ -238,6 +238,9 @@ sampled! {
     Connected,
     /// A pool of a pooler.
     Pool,
+    /// The memory of the sessions of an application.
+    Pooler,
+    SessionMemory,
     /// A session that waits for another.
     Block,
     /// A holder of the xmin horizon.
@@ -321,6 +324,8 @@ impl Sampled {
             Sampled::Activity(line) => &line.node,
             Sampled::Connected(line) => &line.node,
             Sampled::Pool(line) => &line.node,
+            Sampled::Pooler(line) => &line.node,
+            Sampled::SessionMemory(line) => &line.node,
             Sampled::Block(line) => &line.node,
             Sampled::Slru(line) => &line.node,
             Sampled::Cgroup(line) => &line.node,

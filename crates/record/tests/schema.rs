@@ -572,6 +572,7 @@ fn findings_fit_their_schema_and_use_all_of_it() {
             temp_bytes: figure,
             wal_bytes: figure,
             events,
+            functions: vec![("pg_regexec".into(), 0.5)],
             ..StatementTime::default()
         }],
         by: vec![finding::Dimension {

@@ -16,6 +16,8 @@ pub struct Process {
     pub backend: String,
     /// The wait event, `Type:Event`; empty if it waits for nothing.
     pub wait: String,
+    /// The statement that it is at work with, as the lines of waits name it.
+    pub query_id: Option<String>,
 }
 
 /// A node at its last tick.

@@ -48,36 +48,25 @@ use schedule::{Processes, Schedules};
 use server::{Part, Server};
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The interval at which the location of the parts of a database is determined.
 const PARTS_EVERY_US: u64 = 10_000_000;
 /// Kernel messages recorded in one tick at most.
 const MESSAGES_PER_TICK: usize = 50;
 
-/// Kernel time of the last interval, for the collector of stacks. Thousandths of a percent; `u64::MAX`: unknown.
-#[derive(Clone, Debug)]
-pub struct Pulse(Arc<AtomicU64>);
-
-impl Default for Pulse {
-    fn default() -> Pulse {
-        Pulse(Arc::new(AtomicU64::new(u64::MAX)))
-    }
-}
+/// CPU time of programs and of the kernel in the last interval, in percent of all processors, for the collector of stacks; `None`: unknown.
+#[derive(Clone, Debug, Default)]
+pub struct Pulse(Arc<Mutex<Option<(f64, f64)>>>);
 
 impl Pulse {
-    fn set(&self, system_pct: Option<f64>) {
-        let value = system_pct.map_or(u64::MAX, |pct| (pct * 1000.0) as u64);
-        self.0.store(value, Ordering::Relaxed);
+    pub(crate) fn set(&self, cpu: Option<(f64, f64)>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = cpu;
     }
 
-    /// Kernel time in percent of all processors.
-    pub(crate) fn system_pct(&self) -> Option<f64> {
-        match self.0.load(Ordering::Relaxed) {
-            u64::MAX => None,
-            value => Some(value as f64 / 1000.0),
-        }
+    /// Of programs, and of the kernel.
+    pub(crate) fn cpu(&self) -> Option<(f64, f64)> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -316,7 +305,7 @@ impl Collect for LocalHost {
             self.schedules.tick(self.machine.host(), tick.clock.now_us(), &ours, batch);
             self.programs.tick(&mut self.files, self.machine.host(), tick.clock.now_us(), &servers, batch);
         }
-        self.pulse.set(self.machine.system_pct());
+        self.pulse.set(self.machine.cpu());
     }
 }
 

@@ -6,10 +6,12 @@
 //! another `lc_messages` severities, SQLSTATEs and statements are read (`words.rs`), the texts of messages are not. That is reported as
 //! missing, and so are lines without the prefix of `log_line_prefix`.
 
+mod author;
 mod events;
 mod parse;
 mod prefix;
 mod words;
+mod writer;
 
 use crate::collect::{Batch, Place, Recorded, Tick, With};
 use crate::guarded;
@@ -38,6 +40,7 @@ const ODD_LINES_MIN: u64 = 10;
 const WORDS: &str = "words of the server log";
 const LINES: &str = "lines of the server log";
 const DOUBTFUL: &str = "ambiguous lines of the server log";
+const ORIGINS: &str = "origins of lines of the server log";
 
 /// What the lines look like.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -134,20 +137,24 @@ fn listed(data: &Path, format: Format) -> Option<PathBuf> {
 
 /// The file of the server's stderr without a logging collector: opened by pg_ctl or a service manager.
 fn error_output(data: &Path) -> Result<PathBuf, String> {
-    let file = data.join(PID_FILE);
-    let text =
-        guarded::text(&file, LIST_BYTES_MAX).map_err(|error| format!("{}: {error}", file.display()))?;
-    let pid: u32 = text
-        .lines()
-        .next()
-        .and_then(|line| line.trim().parse().ok())
-        .ok_or_else(|| format!("{}: no process id", file.display()))?;
+    let pid = main_process(data)?;
     let link = format!("/proc/{pid}/fd/2");
     let path = std::fs::read_link(&link).map_err(|error| format!("{link}: {error}"))?;
     match path.is_file() {
         true => Ok(path),
         false => Err(format!("the server's error output goes to {}, which is not a file", path.display())),
     }
+}
+
+/// The server's main process, as the server itself counts processes: in a container another number than on its host.
+pub(crate) fn main_process(data: &Path) -> Result<u32, String> {
+    let file = data.join(PID_FILE);
+    let text =
+        guarded::text(&file, LIST_BYTES_MAX).map_err(|error| format!("{}: {error}", file.display()))?;
+    text.lines()
+        .next()
+        .and_then(|line| line.trim().parse().ok())
+        .ok_or_else(|| format!("{}: no process id", file.display()))
 }
 
 /// The events of a log in a file, without a server. It is read `piece` bytes at a time, as if
@@ -201,6 +208,13 @@ pub(crate) struct Style {
     pub(crate) line_prefix: String,
     /// `lc_messages`.
     pub(crate) language: String,
+    /// `log_error_verbosity` is `terse`: a plain log has no CONTEXT then, and a message of a function looks like one of the server.
+    pub(crate) is_terse: bool,
+}
+
+/// Whether a line of the log has its CONTEXT. Collected logs have it with every `log_error_verbosity`.
+fn shows_context(source: &Source, style: &Style) -> bool {
+    source.format != Format::Stderr || !style.is_terse
 }
 
 #[derive(Debug)]
@@ -214,9 +228,11 @@ struct Open {
 
 impl Follower {
     pub(crate) fn new(place: Place, source: Source, style: Style) -> Follower {
+        let mut reader = events::Reader::new(place.clone());
+        reader.show_context(shows_context(&source, &style));
         Follower {
             splitter: parse::Splitter::new(source.format, &style.line_prefix),
-            reader: events::Reader::new(place.clone()),
+            reader,
             place,
             source,
             file: None,
@@ -231,6 +247,7 @@ impl Follower {
     pub(crate) fn restyle(&mut self, style: Style) {
         if self.style != style {
             self.splitter.restyle(&style.line_prefix);
+            self.reader.show_context(shows_context(&self.source, &style));
             self.style = style;
         }
     }
@@ -269,6 +286,14 @@ impl Follower {
             }
             None => reported.found(batch, t_us, &self.place, WORDS),
         }
+        if shows_context(&self.source, &self.style) {
+            reported.found(batch, t_us, &self.place, ORIGINS);
+        } else {
+            let why = "log_error_verbosity is terse: a line does not show whether the server or a function of any role wrote it; type: \
+                ALTER SYSTEM SET log_error_verbosity = 'default'; SELECT pg_reload_conf();";
+            let lost = "lock waits, temporary files and deadlocks in the log";
+            reported.missing(batch, t_us, self.place.missing(ORIGINS, why, lost));
+        }
         let sense = self.splitter.sense();
         if self.is_odd() {
             let why = match self.source.format {
@@ -304,6 +329,11 @@ impl Follower {
     /// What these server processes are refused is no error of the application.
     pub(crate) fn know(&mut self, own: &BTreeSet<u32>) {
         self.reader.know(own);
+    }
+
+    /// The server's main process: some lines are believed of no other one.
+    pub(crate) fn know_main(&mut self, main: Option<u32>) {
+        main.into_iter().for_each(|main| self.reader.know_main(main));
     }
 
     /// Reads new lines. `offset_us` is the server's clock minus ours.

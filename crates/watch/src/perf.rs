@@ -8,7 +8,7 @@
 //! |---|---|
 //! | none: too early, given up, or the budget is used up | started if possible, to turning |
 //! | turning | an oddity, to odd; `always`: the slice is full, or the ring soon is: it is read, to turning |
-//! | odd: half a slice more is recorded, so that it contains the bad seconds, too | it is read, or passed over if this kind was kept often enough, to turning |
+//! | odd, or busy: half a slice more is recorded, with the bad seconds | it is read, or passed over if its kind was kept often enough, to turning |
 //!
 //! With the samples goes what is known of their processes ([`capture`]): they may have ended before the slice is printed. The queue is printed (in
 //! a thread at the lowest priority) while the cost stays within [`BUDGET_SHARE`] of the elapsed CPU time, else after the measurement.
@@ -24,7 +24,7 @@ mod records;
 mod ring;
 mod symbols;
 
-use crate::board::Board;
+use crate::board::{Board, NodeState, Process};
 use crate::collect::{Batch, Collect, Place, Spent, Tick, With};
 use crate::host::Pulse;
 use capture::Captured;
@@ -32,6 +32,7 @@ use client::ClientTail;
 use detect::{Detector, Oddity, Second};
 use print::{Part, Printing, Slice};
 use record::event;
+use record::stacks::AtWork;
 use ring::{Denied, Rings, Source};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -47,8 +48,12 @@ const SAMPLES_MAX: usize = 8_000;
 const KEPT_BYTES_MAX: u64 = 64 << 20;
 /// Slices kept for one kind of oddity: a host that is always odd is not recorded for ever.
 const KEPT_PER_ODDITY_MAX: u32 = 8;
-/// The same for kernel time, which usually stays high and then always has the same stacks.
+/// The same for what may last: it then always has the same stacks.
 const KEPT_OF_LEVEL_MAX: u32 = 2;
+/// CPU time of a host, in percent of all its processors, that is worth a slice although no session of its server is seen at work.
+const BUSY_HOST_PCT: f64 = 50.0;
+/// Looks at processes at work that are kept, for the slices that are read next.
+const LOOKS_MAX: usize = 16_384;
 /// Slices that may wait to be printed.
 const QUEUE_MAX: usize = 4;
 /// Share of all CPUs that printing may use during a measurement.
@@ -131,6 +136,10 @@ pub struct Stacks {
     ring: Option<Box<dyn Source>>,
     /// The oddity in the ring's seconds, and its begin.
     odd: Option<(Oddity, u64)>,
+    /// What the server processes of this host were seen at work with: the samples of the ring have no statements.
+    at_work: VecDeque<AtWork>,
+    /// The names of processes that were seen at work: one that has ended when its samples are read has none any more.
+    names: BTreeMap<u32, String>,
     /// The end of the samples that were taken or passed over so far.
     until_us: u64,
     queue: VecDeque<Arc<Slice>>,
@@ -165,6 +174,8 @@ impl Stacks {
             open: Rings::open,
             ring: None,
             odd: None,
+            at_work: VecDeque::new(),
+            names: BTreeMap::new(),
             until_us: 0,
             queue: VecDeque::new(),
             printing: None,
@@ -183,15 +194,40 @@ impl Stacks {
 
     /// The data of the last second. The client's numbers are preferred to the server's: they are what users experience.
     fn second(&mut self) -> Second {
-        let system_pct = self.pulse.system_pct();
-        if let Some(client) = self.client.newest() {
-            return Second { rate: Some(client.rate), latency_us_p99: client.latency_us_p99, system_pct };
-        }
+        let cpu = self.pulse.cpu();
+        let system_pct = cpu.map(|(_, system)| system);
         let nodes = self.board.nodes();
         let newest_us = nodes.values().map(|node| node.t_us).max().unwrap_or(0);
-        let is_new = std::mem::replace(&mut self.seen_us, newest_us) != newest_us;
-        let rate = is_new.then(|| nodes.values().map(|node| node.transactions_per_s).sum());
-        Second { rate, latency_us_p99: None, system_pct }
+        let seen_us = std::mem::replace(&mut self.seen_us, newest_us);
+        // What logs in, archives or writes for sessions is no session at work.
+        let has_busy_host = cpu.is_some_and(|(user, system)| user + system >= BUSY_HOST_PCT)
+            && nodes.values().any(|node| node.is_local);
+        let is_at_work = self.look(&nodes, seen_us) || has_busy_host;
+        if let Some(client) = self.client.newest() {
+            let latency_us_p99 = client.latency_us_p99;
+            return Second { rate: Some(client.rate), latency_us_p99, system_pct, is_at_work };
+        }
+        let rate = (seen_us != newest_us).then(|| nodes.values().map(|node| node.transactions_per_s).sum());
+        Second { rate, latency_us_p99: None, system_pct, is_at_work }
+    }
+
+    /// Keeps what the processes of this host were seen at work with since that time; whether one used the CPU.
+    fn look(&mut self, nodes: &BTreeMap<String, NodeState>, seen_us: u64) -> bool {
+        let mut is_at_work = false;
+        for (name, node) in nodes.iter().filter(|(_, node)| node.is_local && node.t_us > seen_us) {
+            let uses_cpu = |process: &&Process| process.wait.is_empty() || process.wait.starts_with("IO:");
+            for process in node.active.iter().filter(uses_cpu) {
+                is_at_work |= process.wait.is_empty();
+                learn_name(&mut self.names, process.pid, Path::new("/proc"));
+                let Some(query_id) = process.query_id.clone() else { continue };
+                if self.at_work.len() == LOOKS_MAX {
+                    self.at_work.pop_front();
+                }
+                let (t_us, pid, node) = (node.t_us, process.pid.into(), name.clone());
+                self.at_work.push_back(AtWork { t_us, pid, query_id, node });
+            }
+        }
+        is_at_work
     }
 
     fn give_up(&mut self, tick: &Tick, why: String, batch: &mut Batch) {
@@ -212,7 +248,7 @@ impl Stacks {
 
     /// Whether this oddity was kept often enough.
     fn is_worn(&self, oddity: Oddity) -> bool {
-        let most = if oddity == Oddity::SystemTime { KEPT_OF_LEVEL_MAX } else { KEPT_PER_ODDITY_MAX };
+        let most = if oddity.is_level() { KEPT_OF_LEVEL_MAX } else { KEPT_PER_ODDITY_MAX };
         self.kept.get(&oddity).copied().unwrap_or(0) >= most
     }
 
@@ -236,6 +272,7 @@ impl Stacks {
         let slice_us = self.slice_us();
         let (from_us, odd) = (std::mem::replace(&mut self.until_us, now_us), self.odd.take());
         let is_kept = self.is_kept(odd);
+        self.detector.forget_busy();
         let Some(ring) = &mut self.ring else { return };
         if !is_kept {
             return ring.skip();
@@ -247,9 +284,13 @@ impl Stacks {
         if let Some((oddity, _)) = odd {
             *self.kept.entry(oddity).or_default() += 1;
         }
-        let captured = Captured::of(&samples, Path::new("/proc"));
+        let mut captured = Captured::of(&samples, Path::new("/proc"));
+        captured.take_names(&samples, &self.names);
         let origin_us = tick.clock.monotonic_us;
-        self.queue.push_back(Arc::new(Slice { samples, captured, from_us, to_us: now_us, origin_us, odd }));
+        let of_slice = self.at_work.iter().filter(|seen| seen.t_us >= from_us);
+        let at_work = of_slice.cloned().collect();
+        let slice = Slice { samples, captured, from_us, to_us: now_us, origin_us, odd, at_work };
+        self.queue.push_back(Arc::new(slice));
     }
 
     fn is_kept(&self, odd: Option<(Oddity, u64)>) -> bool {
@@ -275,15 +316,23 @@ impl Stacks {
             && self.may_print(tick.now_us)
             && let Some(slice) = self.queue.pop_front()
         {
-            // A slice is lost only if the host has no room for a thread.
-            self.printing = Printing::start(slice, std::mem::take(&mut self.symbols)).ok();
+            match Printing::start(slice, std::mem::take(&mut self.symbols)) {
+                Ok(printing) => self.printing = Some(printing),
+                Err(error) => self.lost(
+                    tick,
+                    &format!("a slice of stacks is lost: no thread to print it ({error})"),
+                    batch,
+                ),
+            }
         }
     }
 
     /// Takes what a thread has left. A slice that it did not finish waits again.
     fn printed(&mut self, tick: &Tick, printing: Printing, batch: &mut Batch) {
         let slice = printing.slice();
-        let Some(printed) = printing.join() else { return };
+        let Some(printed) = printing.join() else {
+            return self.lost(tick, "a slice of stacks is lost: printing it failed", batch);
+        };
         self.symbols = printed.symbols;
         self.print_us = printed.cpu_us;
         self.printed_us += printed.cpu_us;
@@ -325,8 +374,15 @@ impl Stacks {
             }
         }
         if lost > 0 {
-            let text = format!("{lost} slices of stacks were not written in time and are lost");
-            batch.event(self.place().event(tick.now_us, event::NOTE, text));
+            self.lost(tick, &format!("{lost} slices of stacks were not written in time and are lost"), batch);
+        }
+    }
+
+    /// Notes stacks that are lost, and what cannot be known without them.
+    fn lost(&self, tick: &Tick, why: &str, batch: &mut Batch) {
+        batch.event(self.place().event(tick.now_us, event::NOTE, why));
+        if self.kept_bytes == 0 {
+            batch.reading(tick.now_us, self.place().missing("perf", why, LOST));
         }
     }
 
@@ -336,7 +392,7 @@ impl Stacks {
         if is_cut {
             part.cut(left as usize);
         }
-        let Part { from_us, to_us, text, is_whole, .. } = part;
+        let Part { from_us, to_us, at_work, text, is_whole, .. } = part;
         if text.is_empty() {
             return self.note_full(tick, is_cut, batch);
         }
@@ -345,7 +401,7 @@ impl Stacks {
              {reason}\n# whole: {}\n",
             tick.clock.monotonic_us, self.options.host, is_whole
         );
-        let content = (header + &text).into_bytes();
+        let content = (header + &at_work + &text).into_bytes();
         self.kept_bytes += content.len() as u64;
         let name = format!("stacks/{from_us}-{reason}.perf");
         let message = format!("stacks of {} kept: {reason}", self.options.host);
@@ -373,6 +429,15 @@ impl Stacks {
     }
 }
 
+/// Keeps the name of a process, once.
+fn learn_name(names: &mut BTreeMap<u32, String>, pid: u32, proc: &Path) {
+    if names.len() >= LOOKS_MAX || names.contains_key(&pid) {
+        return;
+    }
+    let name = std::fs::read(proc.join(format!("{pid}/comm")));
+    names.extend(name.ok().map(|name| (pid, String::from_utf8_lossy(&name).trim_end().to_string())));
+}
+
 impl Collect for Stacks {
     fn place(&self) -> Place {
         Place::Host(self.options.host.clone())
@@ -397,10 +462,18 @@ impl Collect for Stacks {
 
     fn tick(&mut self, tick: &Tick, batch: &mut Batch) {
         let second = self.second();
-        if let Some(oddity) = self.detector.see(second).filter(|oddity| !self.is_worn(*oddity)) {
+        let oddity = self.detector.see(second).filter(|oddity| !self.is_worn(*oddity));
+        // The end has a slice of the server at work as well, which may be about something else.
+        let is_for_end = |oddity: &Oddity| *oddity == Oddity::Busy && self.kept.contains_key(oddity);
+        if let Some(oddity) = oddity.filter(|oddity| !is_for_end(oddity)) {
             // The first oddity names the slice: what follows is often its consequence.
             let since_us = tick.now_us.saturating_sub(oddity.seconds() * tick.cadence_us);
-            self.odd.get_or_insert((oddity, since_us));
+            // Work as usual gives way to it.
+            self.odd = match self.odd {
+                Some(odd) if odd.0 != Oddity::Busy => Some(odd),
+                Some(odd) if oddity == Oddity::Busy => Some(odd),
+                _ => Some((oddity, since_us)),
+            };
         }
         self.begun_us.get_or_insert(tick.now_us);
         self.turn(tick);
@@ -413,6 +486,9 @@ impl Collect for Stacks {
     }
 
     fn finish(&mut self, tick: &Tick, batch: &mut Batch) {
+        if self.odd.is_none() && self.detector.is_busy_at_end() && !self.is_worn(Oddity::Busy) {
+            self.odd = Some((Oddity::Busy, tick.clock.now_us()));
+        }
         if self.odd.is_some() || self.options.mode == Mode::Always {
             self.take(tick, tick.clock.now_us());
         }

@@ -5,6 +5,7 @@
 
 mod console;
 mod found;
+mod log;
 
 use crate::board::{Board, NodeState};
 use crate::collect::{Batch, Collect, Place, Recorded, Tick};

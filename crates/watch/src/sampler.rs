@@ -279,6 +279,8 @@ impl Shared {
         let step: Option<StepId> = self.dir.open_step();
         let mut bytes = 0;
         let mut lost = None;
+        // Files that are not there: an event must not name one.
+        let mut unwritten: Vec<&str> = vec![];
         let limit = self.options.disk_bytes_max;
         if used < limit {
             match self.dir.watched(step.as_ref(), &batch.lines) {
@@ -294,6 +296,7 @@ impl Shared {
                 match make() {
                     Ok(()) => bytes += content.len() as u64,
                     Err(source) => {
+                        unwritten.push(name);
                         lost = Some(RecordError::Io {
                             action: "write",
                             path: record::held::shown(&path),
@@ -304,7 +307,9 @@ impl Shared {
             }
         } else {
             batch.lines.clear();
+            unwritten.extend(batch.files.iter().map(|(name, _)| name.as_str()));
         }
+        without_files(place, &mut batch.events, &unwritten);
         batch.events.extend(self.thin_out(place, used + bytes));
         if used < limit && used + bytes >= limit {
             let message = "the recording has reached its size limit: only events are recorded from now on";
@@ -403,6 +408,17 @@ fn coarseness(used: u64, limit: u64) -> u64 {
         coarseness *= 2;
     }
     coarseness
+}
+
+/// Turns events that name files which were not written into notes.
+fn without_files(place: &Place, events: &mut [event::Event], unwritten: &[&str]) {
+    for event in events.iter_mut().filter(|event| event.kind == event::STACKS) {
+        let file = event.more.get("file").and_then(|file| file.as_str());
+        if file.is_some_and(|file| unwritten.contains(&file)) {
+            let message = format!("stacks are lost, because their file was not written: {}", event.message);
+            *event = place.event(event.t_us, event::NOTE, message);
+        }
+    }
 }
 
 #[cfg(test)]

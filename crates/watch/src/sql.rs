@@ -17,6 +17,7 @@ mod facts;
 mod functions;
 mod held;
 pub mod json;
+mod memory;
 pub mod own;
 mod parts;
 mod plans;
@@ -412,6 +413,9 @@ impl Collect for Node {
         }
         if let Some(log) = &mut self.log {
             log.know(&self.own);
+            // It is another one after each start of the server.
+            let main = self.known.data_directory.as_deref().and_then(|data| log::main_process(data).ok());
+            log.know_main(main);
             log.read(tick, self.offset_us, &mut self.recorded, batch);
         }
     }
@@ -465,16 +469,19 @@ fn main_process(spec: &ConnSpec) -> Option<u32> {
     comm.starts_with("postgres").then_some(pid)
 }
 
-/// Whether the server runs on this host: its address is local, and the process of our session is a postgres here.
-pub fn is_local(spec: &ConnSpec, backend_pid: Option<u32>) -> bool {
-    let Some(host) = spec.hosts.first() else { return false };
-    let is_near = match &host.host {
+/// Whether the address is one of this host: what answers there may still be a tunnel.
+pub(crate) fn is_near(spec: &ConnSpec) -> bool {
+    spec.hosts.first().is_some_and(|host| match &host.host {
         Host::Unix(_) => true,
         Host::Tcp(name) => {
             name == "localhost" || name.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
         }
-    };
+    })
+}
+
+/// Whether the server runs on this host: its address is local, and the process of our session is a postgres here.
+pub fn is_local(spec: &ConnSpec, backend_pid: Option<u32>) -> bool {
     let Some(pid) = backend_pid else { return false };
     let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    is_near && comm.starts_with("postgres")
+    is_near(spec) && comm.starts_with("postgres")
 }

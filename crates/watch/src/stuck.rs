@@ -206,7 +206,8 @@ mod tests {
 
         fn stuck(&self, wait: &str) -> Stuck {
             let board = Arc::new(Board::new());
-            let process = Process { pid: 7, backend: "client backend".into(), wait: wait.into() };
+            let process =
+                Process { pid: 7, backend: "client backend".into(), wait: wait.into(), query_id: None };
             board.set("n1", NodeState { is_local: true, active: vec![process], ..NodeState::default() });
             Stuck::of("h", board, Tree::recorded(Path::new(&self.0)))
         }

@@ -3,7 +3,9 @@
 //! One server per version serves all tests of the version; each test provokes in its own objects and looks for them only.
 
 mod hostile;
+mod names;
 mod plans;
+mod raised;
 mod reached;
 mod superuser;
 mod typed;

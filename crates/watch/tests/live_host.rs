@@ -19,7 +19,12 @@ fn server() -> Throwaway {
 
 /// The board as the collector of the node would fill it.
 fn set_node(board: &Board, server: &Throwaway, pids: &[u32]) {
-    let process = |pid: &u32| Process { pid: *pid, backend: "client backend".into(), wait: String::new() };
+    let process = |pid: &u32| Process {
+        pid: *pid,
+        backend: "client backend".into(),
+        wait: String::new(),
+        query_id: None,
+    };
     board.set(
         "n1",
         NodeState {

@@ -176,4 +176,7 @@ pub struct StatementTime {
     /// What its sessions were seen waiting for, with the shares of its samples.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<(String, f64)>,
+    /// The server's functions that compute for it, with the shares of the samples of its processor time.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub functions: Vec<(String, f64)>,
 }

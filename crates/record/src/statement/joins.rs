@@ -17,44 +17,69 @@ pub struct OrJoin {
     pub is_null_safe: bool,
 }
 
+/// A join that looks for the range of one table in which a column of the other lies.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RangeJoin {
+    /// The table with the column, and the one with the ranges, as FROM has them.
+    pub tables: (String, String),
+    /// The column, as it is written.
+    pub value: String,
+    /// The ends of the ranges.
+    pub ends: (String, String),
+    /// A column of the table with the ranges that must be equal to one of the other.
+    pub key: Option<String>,
+}
+
 /// The joins of a statement's top queries, and of those in WITH and FROM, that have an OR between columns of two tables and no equality of these.
 pub(super) fn all(statement: &Statement) -> Vec<OrJoin> {
     let mut found = vec![];
     if let Statement::Query(query) = statement {
-        in_query(query, &mut found, 0);
+        in_query(query, &mut |select, conjuncts| or_joins(select, conjuncts, &mut found), 0);
     }
     found
 }
 
-fn in_query(query: &sqlparser::ast::Query, found: &mut Vec<OrJoin>, depth: usize) {
+/// The joins by a range of these queries.
+pub(super) fn ranges(statement: &Statement) -> Vec<RangeJoin> {
+    let mut found = vec![];
+    if let Statement::Query(query) = statement {
+        in_query(query, &mut |select, conjuncts| found.extend(range_join(select, conjuncts)), 0);
+    }
+    found
+}
+
+/// What looks at a SELECT with all that must hold of its rows.
+type Look<'l> = dyn FnMut(&Select, &[&Expr]) + 'l;
+
+fn in_query(query: &sqlparser::ast::Query, look: &mut Look<'_>, depth: usize) {
     if depth > WALK_DEPTH_MAX {
         return;
     }
     for with in query.with.iter().flat_map(|with| &with.cte_tables) {
-        in_query(&with.query, found, depth + 1);
+        in_query(&with.query, look, depth + 1);
     }
-    in_body(&query.body, found, depth + 1);
+    in_body(&query.body, look, depth + 1);
 }
 
-fn in_body(body: &SetExpr, found: &mut Vec<OrJoin>, depth: usize) {
+fn in_body(body: &SetExpr, look: &mut Look<'_>, depth: usize) {
     match body {
         _ if depth > WALK_DEPTH_MAX => {}
-        SetExpr::Select(select) => in_select(select, found, depth),
-        SetExpr::Query(query) => in_query(query, found, depth + 1),
+        SetExpr::Select(select) => in_select(select, look, depth),
+        SetExpr::Query(query) => in_query(query, look, depth + 1),
         SetExpr::SetOperation { left, right, .. } => {
-            in_body(left, found, depth + 1);
-            in_body(right, found, depth + 1);
+            in_body(left, look, depth + 1);
+            in_body(right, look, depth + 1);
         }
         _ => {}
     }
 }
 
-fn in_select(select: &Select, found: &mut Vec<OrJoin>, depth: usize) {
+fn in_select(select: &Select, look: &mut Look<'_>, depth: usize) {
     let mut conjuncts = vec![];
     for table in &select.from {
         for factor in std::iter::once(&table.relation).chain(table.joins.iter().map(|join| &join.relation)) {
             if let TableFactor::Derived { subquery, .. } = factor {
-                in_query(subquery, found, depth + 1);
+                in_query(subquery, look, depth + 1);
             }
         }
         for join in &table.joins {
@@ -66,6 +91,10 @@ fn in_select(select: &Select, found: &mut Vec<OrJoin>, depth: usize) {
     if let Some(expr) = &select.selection {
         split(expr, &mut conjuncts, 0);
     }
+    look(select, &conjuncts);
+}
+
+fn or_joins(select: &Select, conjuncts: &[&Expr], found: &mut Vec<OrJoin>) {
     let named = names(select);
     let equal: Vec<(String, String)> = conjuncts.iter().filter_map(|expr| equal_tables(expr)).collect();
     for expr in conjuncts {
@@ -75,6 +104,54 @@ fn in_select(select: &Select, found: &mut Vec<OrJoin>, depth: usize) {
             found.push(OrJoin { tables: (named_as(&named, left), named_as(&named, right)), ..one });
         }
     }
+}
+
+/// Columns of two tables, of which the first is less than the second, or equal.
+fn less(expr: &Expr) -> Vec<(&Expr, &Expr)> {
+    match expr {
+        Expr::Nested(inner) => less(inner),
+        Expr::BinaryOp { left, op: BinaryOperator::Lt | BinaryOperator::LtEq, right } => vec![(left, right)],
+        Expr::BinaryOp { left, op: BinaryOperator::Gt | BinaryOperator::GtEq, right } => vec![(right, left)],
+        Expr::Between { expr, low, high, negated: false } => vec![(low, expr), (expr, high)],
+        _ => vec![],
+    }
+}
+
+fn range_join(select: &Select, conjuncts: &[&Expr]) -> Option<RangeJoin> {
+    let named = names(select);
+    let pairs: Vec<(&Expr, &Expr)> = conjuncts.iter().flat_map(|expr| less(expr)).collect();
+    pairs.iter().find_map(|(low, value)| {
+        let (of_ranges, of_value) = (table_of(low)?, table_of(value)?);
+        let high = pairs.iter().find_map(|(other, high)| {
+            let is_its =
+                other.to_string() == value.to_string() && table_of(high).as_ref() == Some(&of_ranges);
+            is_its.then_some(high)
+        })?;
+        if of_ranges == of_value || low.to_string() == high.to_string() {
+            return None;
+        }
+        let key = conjuncts.iter().find_map(|expr| equal_column(expr, &of_ranges, &of_value));
+        Some(RangeJoin {
+            tables: (named_as(&named, of_value), named_as(&named, of_ranges)),
+            value: value.to_string(),
+            ends: (low.to_string(), high.to_string()),
+            key,
+        })
+    })
+}
+
+/// The column of a table that must be equal to one of another.
+fn equal_column(expr: &Expr, table: &str, other: &str) -> Option<String> {
+    let Expr::BinaryOp { left, op: BinaryOperator::Eq, right } = expr else {
+        return match expr {
+            Expr::Nested(inner) => equal_column(inner, table, other),
+            _ => None,
+        };
+    };
+    [(left, right), (right, left)].into_iter().find_map(|(own, its)| {
+        let is_it = table_of(own).as_deref() == Some(table) && table_of(its).as_deref() == Some(other);
+        is_it.then(|| own.to_string())
+    })
 }
 
 /// What the aliases of a FROM stand for.
@@ -190,7 +267,7 @@ fn or_join(expr: &Expr) -> Option<OrJoin> {
 
 #[cfg(test)]
 mod tests {
-    use crate::statement::or_joins;
+    use crate::statement::{or_joins, range_joins};
 
     fn of(text: &str) -> Vec<(String, String, bool)> {
         or_joins(text).into_iter().map(|one| (one.tables.0, one.tables.1, one.is_null_safe)).collect()
@@ -212,6 +289,41 @@ mod tests {
             "select 1 from (select 1 from fact f join store s on s.code = f.code or s.alias = f.code and s.open) x",
         ] {
             assert_eq!(of(text), pair(false), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_join_by_a_range_has_both_ends_in_one_table() {
+        let ends = |text: &str| {
+            range_joins(text)
+                .into_iter()
+                .map(|one| (one.value, one.ends.0, one.ends.1, one.key))
+                .collect::<Vec<_>>()
+        };
+        let wanted = |key: Option<&str>| {
+            vec![(
+                "c.at".to_string(),
+                "t.valid_from".to_string(),
+                "t.valid_to".to_string(),
+                key.map(str::to_string),
+            )]
+        };
+        for text in [
+            "select sum(c.n * t.rate) from claim c join tariff t on t.code = c.code and c.at >= t.valid_from and c.at < t.valid_to where c.at > $1",
+            "select 1 from claim c, tariff t where (c.code = t.code) and c.at between t.valid_from and t.valid_to",
+        ] {
+            assert_eq!(ends(text), wanted(Some("t.code")), "{text}");
+        }
+        let text = "select 1 from claim c join tariff t on (t.valid_from <= c.at) and (t.valid_to > c.at)";
+        assert_eq!(ends(text), wanted(None));
+        assert_eq!(range_joins(text)[0].tables, ("claim".to_string(), "tariff".to_string()));
+        for text in [
+            "select 1 from claim c join tariff t on t.code = c.code where c.at between $1 and $2",
+            "select 1 from claim c join tariff t on t.code = c.code and c.at >= t.valid_from",
+            "select 1 from claim c join tariff t on c.at >= t.valid_from join season s on c.at < s.valid_to",
+            "select 1 from claim c where c.at between c.valid_from and c.valid_to",
+        ] {
+            assert!(ends(text).is_empty(), "{text}");
         }
     }
 

@@ -15,7 +15,8 @@ use sqlparser::ast::{
 pub struct Shape {
     /// Its only column is a `count` of rows, without GROUP BY.
     pub counts_rows: bool,
-    /// Its only column compares a `count` of rows with a constant, without GROUP BY: it asks whether there is any, or so many.
+    /// Its only column compares a `count` of rows with a constant, without GROUP BY, or one of its columns or its WHERE does so with the count of a subquery:
+    /// it asks whether there is any, or so many.
     pub asks_for_any: bool,
     /// It is a SELECT DISTINCT, without GROUP BY and aggregates.
     pub is_distinct: bool,
@@ -34,6 +35,8 @@ pub struct Shape {
     pub takes_all_columns: bool,
     /// `random()` is its order, or that of a subquery with LIMIT.
     pub is_in_random_order: bool,
+    /// With LIMIT: the function that makes the first part of its order of at least one column.
+    pub ordered_by_function: Option<String>,
     /// The function by which a subquery or WITH numbers its rows (`row_number`, `rank`, `dense_rank`).
     pub numbering: Option<String>,
     /// Columns by which they are numbered: PARTITION BY, then ORDER BY, as they are written.
@@ -79,9 +82,43 @@ pub(super) fn of(parsed: &ast::Statement) -> Shape {
     let mut shape = Shape::default();
     let ast::Statement::Query(query) = parsed else { return shape };
     shape.is_limited = is_limited(query);
+    shape.ordered_by_function = ordered_by_function(query);
     top(&query.body, &mut shape, 0);
     below(query, &mut shape, 0);
     shape
+}
+
+/// The function of the first part of the order, written there or in the column that it names.
+fn ordered_by_function(query: &Query) -> Option<String> {
+    let OrderByKind::Expressions(by) = &query.order_by.as_ref()?.kind else { return None };
+    let first = &by.first().filter(|_| is_limited(query))?.expr;
+    let column = |name: &ast::Ident| match query.body.as_ref() {
+        SetExpr::Select(select) => select.projection.iter().find_map(|item| match item {
+            SelectItem::ExprWithAlias { expr, alias } if alias == name => Some(expr),
+            _ => None,
+        }),
+        _ => None,
+    };
+    let made = match first {
+        Expr::Identifier(name) => column(name)?,
+        made => made,
+    };
+    let Expr::Function(function) = made else { return None };
+    let FunctionArguments::List(list) = &function.args else { return None };
+    let is_column = |argument: &FunctionArg| {
+        let (FunctionArg::Unnamed(FunctionArgExpr::Expr(one))
+        | FunctionArg::Named { arg: FunctionArgExpr::Expr(one), .. }) = argument
+        else {
+            return false;
+        };
+        matches!(one, Expr::Identifier(name) if !name.value.starts_with('$'))
+            || matches!(one, Expr::CompoundIdentifier(_))
+    };
+    list.args
+        .iter()
+        .any(is_column)
+        .then(|| name_of(function))
+        .filter(|name| !AGGREGATES.contains(&name.as_str()))
 }
 
 fn is_limited(query: &Query) -> bool {
@@ -127,6 +164,7 @@ fn columns(select: &Select, shape: &mut Shape) {
     shape.only_joined = only_joined(select).unwrap_or_default();
     shape.side_by_side = side_by_side(select);
     shape.computed_as = select.projection.iter().filter_map(computed_name).collect();
+    shape.asks_for_any |= select.selection.as_ref().is_some_and(|expr| compares_subquery(expr, 0));
     for item in &select.projection {
         match item {
             SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..) => shape.takes_all_columns = true,
@@ -134,7 +172,7 @@ fn columns(select: &Select, shape: &mut Shape) {
                 column(expr, shape, 0);
                 let is_only = select.projection.len() == 1 && !grouped;
                 shape.counts_rows |= is_only && is_count(expr);
-                shape.asks_for_any |= is_only && compares_count(expr);
+                shape.asks_for_any |= is_only && compares_count(expr, is_count) || compares_subquery(expr, 0);
             }
             _ => {}
         }
@@ -154,16 +192,45 @@ fn computed_name(item: &SelectItem) -> Option<String> {
 }
 
 /// Whether an expression compares a count of rows with a constant.
-fn compares_count(expr: &Expr) -> bool {
+fn compares_count(expr: &Expr, is_counted: fn(&Expr) -> bool) -> bool {
     use ast::BinaryOperator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
     match expr {
-        Expr::Nested(inner) | Expr::Cast { expr: inner, .. } => compares_count(inner),
+        Expr::Nested(inner) | Expr::Cast { expr: inner, .. } => compares_count(inner, is_counted),
         Expr::BinaryOp { left, op: Gt | GtEq | Lt | LtEq | Eq | NotEq, right } => {
             let is_constant = |expr: &Expr| matches!(expr, Expr::Value(_));
-            is_count(left) && is_constant(right) || is_constant(left) && is_count(right)
+            is_counted(left) && is_constant(right) || is_constant(left) && is_counted(right)
         }
         _ => false,
     }
+}
+
+/// Whether a part of a condition compares the count of a subquery with a constant.
+fn compares_subquery(expr: &Expr, depth: usize) -> bool {
+    let inside = |expr: &Expr| compares_subquery(expr, depth + 1);
+    match expr {
+        _ if depth > WALK_DEPTH_MAX => false,
+        Expr::Nested(inner) | Expr::Cast { expr: inner, .. } | Expr::UnaryOp { expr: inner, .. } => {
+            inside(inner)
+        }
+        Expr::BinaryOp { left, op: ast::BinaryOperator::And | ast::BinaryOperator::Or, right } => {
+            inside(left) || inside(right)
+        }
+        Expr::Case { conditions, .. } => conditions.iter().any(|when| inside(&when.condition)),
+        _ => compares_count(expr, is_counted_below),
+    }
+}
+
+/// Whether an expression is a subquery that only counts rows.
+fn is_counted_below(expr: &Expr) -> bool {
+    let Expr::Subquery(query) = expr else { return false };
+    let SetExpr::Select(select) = &*query.body else { return false };
+    let is_whole = matches!(&select.group_by, GroupByExpr::Expressions(by, _) if by.is_empty());
+    let [SelectItem::UnnamedExpr(column) | SelectItem::ExprWithAlias { expr: column, .. }] =
+        select.projection.as_slice()
+    else {
+        return false;
+    };
+    is_whole && select.having.is_none() && is_count(column) && !select.from.is_empty()
 }
 
 /// Aliases of the tables of FROM of which no column is returned; `None` if a column is written without its table, or a part of FROM is no table.

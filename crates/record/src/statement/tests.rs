@@ -408,6 +408,21 @@ fn the_form_of_a_statement_shows_what_no_index_shortens() {
     assert!(of("select shop, count(*) from sale group by shop").aggregates);
     assert!(of("select id from question order by random() limit $1").is_in_random_order);
     assert!(!of("select id from question order by random()").is_in_random_order, "all rows are wanted");
+    let order = |text: &str| of(text).ordered_by_function;
+    assert_eq!(
+        order("select id, cosine_distance(e.v, $1) as d from e order by d limit $2").as_deref(),
+        Some("cosine_distance")
+    );
+    assert_eq!(order("select id from e order by app.Score(v) desc, id limit 5").as_deref(), Some("score"));
+    for none in [
+        "select id from e order by app.score(v)",
+        "select id from e order by v limit 5",
+        "select id from e order by now() limit 5",
+        "select id from e order by f($1) limit 5",
+        "select c, count(v) n from e group by c order by n desc limit 5",
+    ] {
+        assert_eq!(order(none), None, "{none}");
+    }
     let newest = of(
         "select * from (select *, row_number() over (partition by sensor order by at desc) as n from r) x where n = $1",
     );
@@ -468,6 +483,19 @@ fn counts_that_ask_for_any_and_tables_that_are_only_joined_are_marked() {
     let shape = |text: &str| shape(text).expect("parses");
     assert!(shape("select count(*) > $1 as has from t where a = $2").asks_for_any);
     assert!(shape("select (count(1) <> 0) from t").asks_for_any);
+    for text in [
+        "select case when (select count(*) from t where a = $1) > $2 then $3 else $4 end",
+        "select (select count(*) from t where a = u.a) > 0 as has, u.name from u",
+        "select name from u where b = $1 and not ((select count(id) from t where a = u.a) = 0)",
+    ] {
+        assert_eq!(shape(text).asks_for_any, !text.contains("count(id)"), "{text}");
+    }
+    assert!(
+        shape("select name from u where b = $1 and ((select count(*) from t where a = u.a) = 0)")
+            .asks_for_any
+    );
+    assert!(!shape("select name from u where (select count(*) from t group by a limit 1) = 0").asks_for_any);
+    assert!(!shape("select name from u where b = (select count(*) from t)").asks_for_any);
     assert!(!shape("select count(*) from t where a = $1").asks_for_any);
     assert!(!shape("select count(*) > 1 from t group by b").asks_for_any);
     assert!(!shape("select count(distinct a) > 1 from t").asks_for_any);

@@ -55,6 +55,8 @@ line! {
         size_of_database: Option<bool>,
         /// How many connections all pools of the database may open together; absent without such a limit.
         database_max: Option<u64>,
+        /// Whether the database is paused (PAUSE): the pooler lets no client begin.
+        paused: Option<bool>,
         /// Transactions of the database in the interval.
         transactions: Option<u64>,
         /// Queries.
@@ -65,5 +67,41 @@ line! {
         query_us: Option<u64>,
         /// Time that clients waited for a connection.
         wait_us: Option<u64>,
+    }
+}
+
+line! {
+    /// A pooler as a whole.
+    Pooler, "pooler" {
+        /// The node behind it.
+        node: String,
+        /// Where the pooler is.
+        pooler: String,
+        /// Its clients: ours too, and those of other nodes.
+        clients: Option<u64>,
+        /// How many it admits (`max_client_conn`).
+        clients_max: Option<u64>,
+        /// Clients that it sent away in the interval, by its log; absent where that cannot be read.
+        refused: Option<u64>,
+        /// The most frequent reason.
+        reason: String,
+    }
+}
+
+line! {
+    /// The server processes of the sessions of one application and role, where they run on the host of the watch: the oldest sessions of a node.
+    SessionMemory, "session_memory" {
+        /// The node.
+        node: String,
+        /// The application, as its sessions call it.
+        application: String,
+        /// Their role.
+        user: String,
+        /// How many sessions were read.
+        sessions: Option<u64>,
+        /// What their processes have in memory and share with no other.
+        private_bytes: Option<u64>,
+        /// How long the longest statement has run that one of them is at work with.
+        longest_statement_s: Option<f64>,
     }
 }

@@ -247,6 +247,12 @@ line! {
         oom_kills: Option<u64>,
         /// Its I/O limits, as the kernel lists them; empty without one.
         io_limit: String,
+        /// Processes and threads that it may have (`pids.max`); absent without a limit, or while it has less than half of them.
+        pids_max: Option<u64>,
+        /// Those that it has.
+        pids: Option<u64>,
+        /// Processes that it was refused for that limit.
+        pids_refused: Option<u64>,
     }
 }
 

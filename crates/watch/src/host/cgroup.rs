@@ -26,6 +26,7 @@ struct Counts {
     throttled: u64,
     throttled_us: u64,
     oom_kills: u64,
+    pids_refused: u64,
 }
 
 /// The limits of a process, and the counts of its groups.
@@ -37,6 +38,8 @@ struct Reading {
     memory: Option<u64>,
     cpus_allowed: Option<u64>,
     io_limit: String,
+    pids_max: Option<u64>,
+    pids: Option<u64>,
     counts: Counts,
 }
 
@@ -73,6 +76,7 @@ impl Cgroups {
             let is_pinned =
                 reading.cpus_allowed.zip(online(files)).is_some_and(|(allowed, all)| allowed < all);
             let is_limited = is_pinned
+                || reading.pids_max.is_some()
                 || reading.quota_cpus.is_some()
                 || reading.memory_max.is_some()
                 || !reading.io_limit.is_empty();
@@ -94,6 +98,9 @@ impl Cgroups {
                     memory_bytes: reading.memory,
                     oom_kills: grown(|counts| counts.oom_kills),
                     io_limit: reading.io_limit.clone(),
+                    pids_max: reading.pids_max,
+                    pids: reading.pids,
+                    pids_refused: reading.pids_max.and_then(|_| grown(|counts| counts.pids_refused)),
                 },
             );
         }
@@ -140,7 +147,7 @@ fn read_groups(files: &mut dyn Files, text: &str, pid: Option<u32>) -> Reading {
         let (_, Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next()) else { continue };
         let names: Vec<&str> = controllers.split(',').collect();
         let is_unified = controllers.is_empty();
-        let roots: Vec<(&str, String)> = ["cpu", "memory", "blkio"]
+        let roots: Vec<(&str, String)> = ["cpu", "memory", "blkio", "pids"]
             .into_iter()
             .filter(|name| is_unified || names.contains(name))
             .map(|name| (name, if is_unified { ROOT.to_string() } else { format!("{ROOT}/{name}") }))
@@ -163,6 +170,7 @@ impl Reading {
         match controller {
             "cpu" => self.take_cpu(files, folder, is_unified),
             "memory" => self.take_memory(files, folder, is_unified),
+            "pids" => self.take_pids(files, folder),
             _ => self.take_io(files, folder, is_unified),
         }
     }
@@ -198,6 +206,23 @@ impl Reading {
             self.memory = text(files, folder, used).and_then(|text| text.parse().ok());
         }
         self.counts.oom_kills += text(files, folder, events).map_or(0, |text| count(&text, "oom_kill"));
+    }
+
+    /// The names are the same in both versions. Service managers give every service a limit, so that one far away is no news.
+    fn take_pids(&mut self, files: &mut dyn Files, folder: &str) {
+        let number = |text: String| text.parse::<u64>().ok();
+        let Some(most) = text(files, folder, "pids.max").and_then(number) else { return };
+        let refused = text(files, folder, "pids.events").map_or(0, |text| count(&text, "max"));
+        self.counts.pids_refused += refused;
+        let Some(used) = text(files, folder, "pids.current").and_then(number) else { return };
+        let is_near = used.saturating_mul(2) >= most;
+        let is_nearer = self
+            .pids
+            .zip(self.pids_max)
+            .is_none_or(|(other, other_most)| most.saturating_sub(used) < other_most.saturating_sub(other));
+        if is_near && is_nearer {
+            (self.pids_max, self.pids) = (Some(most), Some(used));
+        }
     }
 
     fn take_io(&mut self, files: &mut dyn Files, folder: &str, is_unified: bool) {
@@ -294,6 +319,28 @@ mod tests {
         assert_eq!(allowed.cpus, Some(0.5));
         assert_eq!(super::allowed(&mut files, 8), Allowed::default());
         assert_eq!((line.io_limit.as_str(), line.path.as_str()), ("8:0 wbps=1048576", "/a.slice/pg"));
+    }
+
+    #[test]
+    fn a_limit_of_processes_is_read_when_it_is_near() {
+        for (group, folder) in [("0::/pg", "/sys/fs/cgroup/pg"), ("9:pids:/pg", "/sys/fs/cgroup/pids/pg")] {
+            let (mut cgroups, mut files) = (Cgroups::default(), Shipped::default());
+            files.put("/proc/7/cgroup", format!("{group}\n"));
+            files.put(&format!("{folder}/pids.max"), "42\n".into());
+            files.put(&format!("{folder}/pids.current"), "9\n".into());
+            files.put(&format!("{folder}/pids.events"), "max 3\n".into());
+            lines(&mut cgroups, &mut files, 1_000_000);
+            assert!(lines(&mut cgroups, &mut files, 4_000_000).is_empty(), "far away");
+            files.put(&format!("{folder}/pids.current"), "42\n".into());
+            files.put(&format!("{folder}/pids.events"), "max 60\n".into());
+            let seen = lines(&mut cgroups, &mut files, 7_000_000);
+            assert_eq!(
+                (seen[0].pids_max, seen[0].pids, seen[0].pids_refused),
+                (Some(42), Some(42), Some(57))
+            );
+            files.put(&format!("{folder}/pids.max"), "max\n".into());
+            assert!(lines(&mut cgroups, &mut files, 10_000_000).is_empty(), "no limit");
+        }
     }
 
     #[test]

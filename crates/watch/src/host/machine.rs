@@ -53,8 +53,8 @@ pub struct Machine {
     cgroups: Cgroups,
     slow: Slow,
     recorded: Recorded,
-    /// Kernel time in the last interval, for the detector of anomalies.
-    system_pct: Option<f64>,
+    /// CPU time of programs and of the kernel in the last interval, for the collector of stacks.
+    cpu: Option<(f64, f64)>,
 }
 
 impl Machine {
@@ -68,7 +68,7 @@ impl Machine {
             cgroups: Cgroups::default(),
             slow: Slow::default(),
             recorded: Recorded::default(),
-            system_pct: None,
+            cpu: None,
         }
     }
 
@@ -82,9 +82,9 @@ impl Machine {
         &self.place
     }
 
-    /// Kernel time in the last interval.
-    pub(crate) fn system_pct(&self) -> Option<f64> {
-        self.system_pct
+    /// CPU time of programs and of the kernel in the last interval, in percent of all processors.
+    pub(crate) fn cpu(&self) -> Option<(f64, f64)> {
+        self.cpu
     }
 
     /// The slow part, to which the output of programs is added.
@@ -222,7 +222,7 @@ impl Machine {
     fn totals(&mut self, files: &mut dyn Files, before: &Reading, now: &Reading, interval_us: u64) -> Host {
         let shares = before.stat.as_ref().zip(now.stat.as_ref());
         let shares = shares.and_then(|(before, now)| cpu::shares(&before.all, &now.all));
-        self.system_pct = shares.map(|shares| shares.system_pct);
+        self.cpu = shares.map(|shares| (shares.user_pct, shares.system_pct));
         let counted = |of: fn(&Stat) -> u64| {
             let (before, now) = before.stat.as_ref().zip(now.stat.as_ref())?;
             growth(of(before), of(now))

@@ -149,15 +149,20 @@ fn authenticating(main: u32, known: &[u32]) -> Option<u64> {
     // The newest come last.
     unknown.reverse();
     unknown.truncate(UNKNOWN_MAX);
-    Some(in_login(&unknown))
+    Some(in_login(main, &unknown))
 }
 
-/// Those that are in the middle of a login, by the titles that they give themselves.
-fn in_login(pids: &[u32]) -> u64 {
-    const TITLE: &str = " authentication";
+/// Those that are in the middle of a login, by the titles that they give themselves, or have none yet: the name of the client's address is looked up before
+/// (`log_hostname`).
+fn in_login(main: u32, pids: &[u32]) -> u64 {
+    // After authentication a session reads the catalogs before it is in a view, and may wait for one of them.
+    const TITLES: [&str; 3] = [" authentication", " startup", " startup waiting"];
+    let title = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let of_main = title(main);
     let is_it = |pid: &&u32| {
-        let title = std::fs::read_to_string(format!("/proc/{pid}/cmdline"));
-        title.is_ok_and(|title| title.trim_end_matches(['\0', ' ']).ends_with(TITLE))
+        let title = title(**pid);
+        let is_untitled = !of_main.is_empty() && title == of_main;
+        is_untitled || TITLES.iter().any(|end| title.trim_end_matches(['\0', ' ']).ends_with(end))
     };
     pids.iter().filter(is_it).count() as u64
 }
@@ -285,7 +290,12 @@ mod tests {
     #[test]
     fn logins_that_hang_are_known_by_the_titles_of_the_servers_children() {
         // The last argument is the end of what the kernel shows.
-        let mut children = ["shop 10.0.0.7(4711) authentication", "shop 10.0.0.7(4712) idle"].map(|title| {
+        let mut children = [
+            "shop 10.0.0.7(4711) authentication",
+            "shop 10.0.0.7(4713) startup waiting",
+            "shop 10.0.0.7(4712) idle",
+        ]
+        .map(|title| {
             std::process::Command::new("sh")
                 .args(["-c", "read x", title])
                 .stdin(std::process::Stdio::piped())
@@ -295,17 +305,19 @@ mod tests {
         let pids: Vec<u32> = children.iter().map(|child| child.id()).collect();
         let mut counted = 0;
         for _ in 0..100 {
-            counted = in_login(&pids);
-            if counted > 0 {
+            counted = in_login(u32::MAX >> 1, &pids);
+            if counted > 1 {
                 break;
             }
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
+        // A process that has no title yet has that of the first one.
+        assert_eq!(in_login(pids[0], &pids[..1]), 1);
         for child in children {
             child.kill().expect("it is there");
             child.wait().expect("it ends");
         }
-        assert_eq!(counted, 1);
+        assert_eq!(counted, 2);
         assert_eq!(authenticating(u32::MAX >> 1, &[]), None, "no such server");
     }
 

@@ -90,7 +90,8 @@ fn parts_of_a_node_are_where_the_links_lead() {
 #[test]
 fn only_nodes_of_this_machine_are_looked_at() {
     let board = Arc::new(Board::new());
-    let process = |pid| Process { pid, backend: "client backend".into(), wait: String::new() };
+    let process =
+        |pid| Process { pid, backend: "client backend".into(), wait: String::new(), query_id: None };
     let state = |pid, is_local| NodeState { active: vec![process(pid)], is_local, ..NodeState::default() };
     board.set("here", state(1, true));
     board.set("there", state(2, false));

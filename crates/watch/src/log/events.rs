@@ -1,7 +1,9 @@
 //! Turns entries of the log into events. The messages are those of the server's sources: `xlog.c` (checkpoints), `vacuumlazy.c` and `autovacuum.c`,
 //! `proc.c` (lock waits), `deadlock.c`, `fd.c` (temporary files), `postmaster.c` (crashes).
 
+use super::author::{self, By, Judge, is_raised, raised_by};
 use super::parse::Entry;
+use super::writer::Writer;
 use crate::collect::{Batch, Place, Tick, With};
 use record::event::{self, Event};
 use record::statement::parameterized;
@@ -17,37 +19,71 @@ const MESSAGE_CHARS: usize = 300;
 const DEADLOCK_CHARS: usize = 4_000;
 /// Characters of a statement that are read.
 const STATEMENT_CHARS: usize = 4_000;
-/// SQLSTATE of a deadlock: the same in every language.
 /// Citus ends one of the sessions of a deadlock over several nodes with this message.
-const DISTRIBUTED: &str = "involved in a distributed deadlock";
+const DISTRIBUTED: &str = "canceling the transaction since it was involved in a distributed deadlock";
+/// SQLSTATE of a deadlock: the same in every language.
 const DEADLOCK_DETECTED: &str = "40P01";
 /// A vacuum that made way for a lock request (`ProcessInterrupts` in postgres.c).
 const CANCELLED: &str = "canceling autovacuum task";
 /// Time zones are multiples of this from each other.
 const ZONE_STEP_US: i64 = 15 * 60 * 1_000_000;
 
-/// Other lines that are recorded, by a part of the message, with any severity.
-const TELLING: [&str; 19] = [
-    "too frequently",
-    "was terminated by signal",
-    "exited with exit code",
-    "terminating any other active server processes",
-    "database system is shut down",
-    "database system is ready to accept",
-    "database system was interrupted",
-    "redo done at",
-    "redo in progress",
-    "syncing data directory",
-    "received fast shutdown request",
-    "received immediate shutdown request",
-    "received smart shutdown request",
-    "archive command failed",
-    "wraparound",
-    "could not write to log file",
-    "invalidating obsolete replication slot",
-    "terminating process",
-    "using stale statistics",
+/// Other lines that are recorded, by a part of the message, with any severity: whose lines they are.
+const TELLING: [(&str, By); 39] = [
+    ("checkpoints are occurring too frequently", By::Server),
+    ("was terminated by signal", By::Main),
+    ("exited with exit code", By::Main),
+    ("terminating any other active server processes", By::Main),
+    ("database system is shut down", By::Server),
+    ("database system is ready to accept", By::Server),
+    ("database system was interrupted", By::Server),
+    ("redo done at", By::Server),
+    ("redo in progress", By::Server),
+    ("syncing data directory", By::Server),
+    ("received fast shutdown request", By::Main),
+    ("received immediate shutdown request", By::Main),
+    ("received smart shutdown request", By::Main),
+    ("archive command failed", By::Server),
+    ("wraparound", By::Server),
+    ("could not write to log file", By::Server),
+    ("invalidating obsolete replication slot", By::Server),
+    ("terminating process", By::Server),
+    ("using stale statistics", By::Any),
+    // What the postmaster, and processes without a client, are refused by the system: `postmaster.c`, `launch_backend.c`, `pqcomm.c`, `fd.c`, `sysv_sema.c`.
+    ("could not fork", By::Main),
+    ("could not accept new connection", By::Main),
+    ("out of file descriptors", By::Any),
+    ("could not create semaphores", By::Main),
+    ("could not bind", By::Main),
+    ("could not open statistics file", By::Any),
+    ("could not open temporary statistics file", By::Server),
+    ("could not rename temporary statistics file", By::Server),
+    ("could not write temporary statistics file", By::Server),
+    ("Too many open files", By::Any),
+    ("Cannot allocate memory", By::Any),
+    ("No space left on device", By::Any),
+    // What clients and files of settings do: `backend_startup.c`, `pqcomm.c`, `be-secure.c`, `hba.c`, `guc-file.l`.
+    ("invalid length of startup packet", By::Any),
+    ("invalid startup packet", By::Any),
+    ("incomplete startup packet", By::Any),
+    ("expected terminator as last byte of startup packet", By::Any),
+    ("could not receive data from client", By::Any),
+    ("could not accept SSL connection", By::Any),
+    ("was not reloaded", By::Main),
+    ("contains errors; unaffected changes were applied", By::Main),
 ];
+/// SQLSTATEs, and words where the log has none, of errors about what is used up: their DETAIL has the size, and no value of a user.
+const OF_RESOURCES: [&str; 2] = ["53", "54"];
+const WORDS_OF_RESOURCES: [&str; 3] =
+    ["out of memory", "string buffer exceeds", "could not resize shared memory"];
+
+/// What of an error is believed.
+struct Credible<'a> {
+    message: String,
+    /// Empty if a function has chosen it.
+    sqlstate: &'a str,
+    is_raised: bool,
+}
 
 /// Makes events of entries.
 #[derive(Debug)]
@@ -67,6 +103,7 @@ pub(crate) struct Reader {
     grown_bytes: u64,
     /// Server processes of our own connections.
     own: BTreeSet<u32>,
+    judge: Judge,
 }
 
 impl Reader {
@@ -83,6 +120,7 @@ impl Reader {
             raised: BTreeMap::new(),
             grown_bytes: 0,
             own: BTreeSet::new(),
+            judge: Judge { mains: BTreeSet::new(), shows_context: true },
         }
     }
 
@@ -110,6 +148,16 @@ impl Reader {
         self.own.clone_from(own);
     }
 
+    /// The main process of the server. It may be another one after a restart, and lines of the one before may be unread.
+    pub(crate) fn know_main(&mut self, main: u32) {
+        self.judge.mains.insert(main);
+    }
+
+    /// Whether a line of the log has its CONTEXT.
+    pub(crate) fn show_context(&mut self, shows_context: bool) {
+        self.judge.shows_context = shows_context;
+    }
+
     /// The log has grown by so much.
     pub(crate) fn grown(&mut self, bytes: u64) {
         self.grown_bytes += bytes;
@@ -119,15 +167,9 @@ impl Reader {
     pub(crate) fn entry(&mut self, entry: &Entry, batch: &mut Batch) {
         self.messages += 1;
         let t_us = self.t_us(entry);
-        let message = entry.message.as_str();
-        if let Some(event) = self.checkpoint(message, t_us) {
+        if let Some(event) = self.of_server(entry, t_us) {
             batch.event(event);
-        } else if let Some(event) = self.autovacuum(message, t_us) {
-            batch.event(event);
-        } else if message.starts_with("deadlock detected")
-            || message.contains(DISTRIBUTED)
-            || entry.sqlstate == DEADLOCK_DETECTED
-        {
+        } else if self.is_deadlock(entry) {
             let event = self.place.event(t_us, event::DEADLOCK, "deadlock detected");
             batch.event(
                 with_pid(event, entry)
@@ -141,9 +183,7 @@ impl Reader {
             } else {
                 self.untold += 1;
             }
-        } else if ["ERROR", "FATAL", "PANIC"].contains(&entry.severity.as_str())
-            || TELLING.iter().any(|words| message.contains(words))
-        {
+        } else if ["ERROR", "FATAL", "PANIC"].contains(&entry.severity.as_str()) || self.is_telling(entry) {
             self.error(entry, t_us);
         } else if let Some(function) = raised_by(entry) {
             let key = (shortened(function), entry.severity.clone());
@@ -151,6 +191,37 @@ impl Reader {
                 *self.raised.entry(key).or_default() += 1;
             }
         }
+    }
+
+    /// A checkpoint or an automatic vacuum: of a process that serves no client.
+    fn of_server(&mut self, entry: &Entry, t_us: u64) -> Option<Event> {
+        let is_of_server = entry.severity == "LOG" && self.judge.believes(entry, By::Server);
+        is_of_server.then_some(())?;
+        self.checkpoint(&entry.message, t_us).or_else(|| self.autovacuum(&entry.message, t_us))
+    }
+
+    fn is_deadlock(&self, entry: &Entry) -> bool {
+        let is_it = entry.message.starts_with("deadlock detected")
+            || entry.message.starts_with(DISTRIBUTED)
+            || entry.sqlstate == DEADLOCK_DETECTED;
+        is_it
+            && entry.severity == "ERROR"
+            && self.judge.believes(entry, By::Any)
+            && author::is_at(entry, &["DeadLockReport", ""])
+    }
+
+    /// Whether a line that is no error is about the server. Statement logging and the like have the text of a statement behind words of their own, so a
+    /// line of a session counts only with such words at its beginning, or as what the system has refused to the server:
+    /// `could not open file "base/5/1": Too many open files`.
+    fn is_telling(&self, entry: &Entry) -> bool {
+        let message = entry.message.as_str();
+        // The first kind decides: what the main process was refused ends with words of the system, as what others were refused.
+        let Some((at, by)) = TELLING.iter().find_map(|(words, by)| Some((message.find(words)?, *by))) else {
+            return false;
+        };
+        let is_there = by != By::Any || at == 0 || message.starts_with("could not ");
+        let is_no_name = at == 0 || by == By::Main || author::without_forged_names(message) == message;
+        is_there && is_no_name && self.judge.believes(entry, by)
     }
 
     /// Reports the entries of the tick.
@@ -181,25 +252,34 @@ impl Reader {
         if entry.pid.is_some_and(|pid| self.own.contains(&pid)) {
             return;
         }
-        let table = cancelled(entry);
-        let key = match (table, entry.sqlstate.as_str()) {
+        let Credible { message, sqlstate, is_raised } = self.credible(entry);
+        let table = cancelled(entry).filter(|_| !is_raised);
+        let key = match (table, sqlstate) {
             // A timeout of a statement has the same SQLSTATE.
             (Some(table), _) => format!("{CANCELLED} {table}"),
             // The message without its values: two unique violations differ in the key.
-            (None, "" | "00000") => entry.message.chars().filter(|c| !c.is_ascii_digit()).take(40).collect(),
+            (None, "" | "00000") => message.chars().filter(|c| !c.is_ascii_digit()).take(40).collect(),
+            (None, _) if entry.severity == "LOG" => {
+                message.chars().filter(|c| !c.is_ascii_digit()).take(40).collect()
+            }
             (None, state) => format!("{}{state}", entry.severity),
         };
         if let Some(known) = self.errors.get_mut(&key) {
             let repeated = known.more.get(event::REPEATED).and_then(serde_json::Value::as_u64).unwrap_or(0);
             known.more.insert(event::REPEATED.to_string(), (repeated + 1).into());
         } else if self.errors.len() < ERRORS_PER_TICK {
-            let event = self.place.event(t_us, event::SERVER_LOG, shortened(&entry.message));
+            let event = self.place.event(t_us, event::SERVER_LOG, shortened(&message));
             let mut event = with_pid(event, entry).with("severity", entry.severity.clone());
-            if !entry.sqlstate.is_empty() {
-                event = event.with("sqlstate", entry.sqlstate.clone());
+            if !sqlstate.is_empty() {
+                event = event.with("sqlstate", sqlstate);
             }
             if let Some(table) = table {
                 event = event.with("relation", table);
+            }
+            // Why a connection is refused stands there, and the client is not informed of it; or what was too large.
+            let has_reason = !is_raised && (entry.severity == "FATAL" || is_of_resources(entry));
+            if has_reason && !entry.detail.is_empty() {
+                event = event.with("detail", shortened(&entry.detail));
             }
             if !entry.statement.is_empty() {
                 // Its values are the users', and not needed.
@@ -209,6 +289,33 @@ impl Reader {
         } else {
             self.untold += 1;
         }
+    }
+
+    /// What of an error is believed. A function can raise one with any words and any SQLSTATE: it is an error of the application, and none of the server.
+    fn credible<'a>(&self, entry: &'a Entry) -> Credible<'a> {
+        let message = entry.message.as_str();
+        if author::writer(entry) == Writer::Server && !is_raised(entry) || entry.severity == "LOG" {
+            return Credible { message: message.into(), sqlstate: &entry.sqlstate, is_raised: false };
+        }
+        if !self.judge.may_be_raised(entry) {
+            let believed = author::without_forged_names(message);
+            let cut = if believed.len() < message.len() { " ..." } else { "" };
+            return Credible {
+                message: format!("{believed}{cut}"),
+                sqlstate: &entry.sqlstate,
+                is_raised: false,
+            };
+        }
+        let is_certain = is_raised(entry);
+        let is_own = author::is_of_functions(&entry.sqlstate);
+        let message = match (author::is_grave(message), raised_by(entry)) {
+            (false, _) => message.to_string(),
+            (true, Some(function)) => format!("an error that function {function} raises"),
+            (true, None) if is_certain => "an error that a function raises".to_string(),
+            (true, None) => "an error that a function may have raised".to_string(),
+        };
+        let is_kept = is_own || !is_certain && !author::is_of_the_system(&entry.sqlstate);
+        Credible { message, sqlstate: if is_kept { &entry.sqlstate } else { "" }, is_raised: is_certain }
     }
 
     fn checkpoint(&mut self, message: &str, t_us: u64) -> Option<Event> {
@@ -282,11 +389,21 @@ impl Reader {
         Some(event)
     }
 
+    /// Whether a line that sessions write as well is the one of this function of the server.
+    fn is_of_session(&self, entry: &Entry, function: &str) -> bool {
+        entry.severity == "LOG"
+            && self.judge.believes(entry, By::Any)
+            && author::is_at(entry, &[function, ""])
+    }
+
     /// Kinds that may be frequent.
     fn bounded(&self, entry: &Entry, t_us: u64) -> Option<Event> {
         let message = entry.message.as_str();
         if let Some(rest) = message.strip_prefix("process ") {
             let (pid, rest) = rest.split_once(' ')?;
+            self.is_of_session(entry, "ProcSleep").then_some(())?;
+            // A process writes it about itself.
+            let pid: u32 = pid.parse().ok().filter(|pid| entry.pid.is_none_or(|own| own == *pid))?;
             let (acquired, rest) =
                 match (rest.strip_prefix("still waiting for "), rest.strip_prefix("acquired ")) {
                     (Some(rest), _) => (false, rest),
@@ -297,14 +414,14 @@ impl Reader {
             let event = self.place.event(t_us, event::LOCK_WAIT, shortened(message));
             return Some(
                 event
-                    .with("pid", pid.parse::<u64>().ok()?)
+                    .with("pid", pid)
                     .with("mode", rest.split(' ').next().unwrap_or_default())
                     .with("wait_ms", wait_ms)
                     .with("acquired", acquired)
                     .with("detail", shortened(&entry.detail)),
             );
         }
-        if message.starts_with("temporary file: ") {
+        if message.starts_with("temporary file: ") && self.is_of_session(entry, "ReportTemporaryFileUsage") {
             let bytes = number_after(message, "size ")?;
             let event = self.place.event(t_us, event::TEMP_FILE, shortened(message));
             return Some(
@@ -317,20 +434,17 @@ impl Reader {
     }
 }
 
+/// Whether an error is about what is used up.
+fn is_of_resources(entry: &Entry) -> bool {
+    OF_RESOURCES.iter().any(|class| entry.sqlstate.starts_with(class))
+        || WORDS_OF_RESOURCES.iter().any(|words| entry.message.starts_with(words))
+}
+
 /// The table whose automatic vacuum was cancelled, with its database and schema in front.
 fn cancelled(entry: &Entry) -> Option<&str> {
     let (_, rest) =
         entry.context.split_once("of table \"").filter(|_| entry.message.starts_with(CANCELLED))?;
     rest.split('"').next().filter(|table| !table.is_empty())
-}
-
-/// The function whose RAISE wrote an entry: `PL/pgSQL function f(integer) line 3 at RAISE` is the first line of its context, in any language.
-fn raised_by(entry: &Entry) -> Option<&str> {
-    let line = entry.context.lines().next().filter(|line| line.trim_end().ends_with("RAISE"))?;
-    let open = line.find('(')?;
-    let from = line[..open].rfind(' ').map_or(0, |space| space + 1);
-    let to = open + line[open..].find(')')? + 1;
-    Some(&line[from..to])
 }
 
 fn with_pid(event: Event, entry: &Entry) -> Event {

@@ -3,6 +3,7 @@
 use super::Format;
 use super::prefix::{Free, Prefix, PrefixFields, Reading, timestamp};
 use super::words::{self, Supplement};
+use super::writer::Writer;
 use serde_json::Value;
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -26,6 +27,10 @@ pub(crate) struct Entry {
     pub(crate) detail: String,
     pub(crate) context: String,
     pub(crate) statement: String,
+    /// The function of the server's sources that wrote it, as far as `log_error_verbosity` is `verbose`.
+    pub(crate) location: String,
+    /// By the fields of the line alone.
+    pub(crate) writer: Writer,
 }
 
 /// What was read so far, to judge whether it makes sense.
@@ -225,7 +230,13 @@ impl Splitter {
                 continue;
             };
             readings.retain(|reading| self.can_be(reading, &text));
-            readings.dedup_by(|next, before| (next.at, &next.fields) == (before.at, &before.fields));
+            readings.dedup_by(|next, before| {
+                let is_same = (next.at, next.fields.plain()) == (before.at, before.fields.plain());
+                if is_same {
+                    before.fields.writer = before.fields.writer.max(next.fields.writer);
+                }
+                is_same
+            });
             let lines = |reading: &Reading| text[..reading.at].matches('\n').count() + 1;
             let taken = readings.iter().map(lines).max().unwrap_or(1);
             let text = text.into_owned();
@@ -294,7 +305,7 @@ impl Splitter {
         let Some((word, message)) = rest.split_once(':') else { return };
         let message = message.trim_start();
         self.sense.understood += 1;
-        let PrefixFields { time_us, is_absolute, pid, sqlstate } = reading.fields.clone();
+        let PrefixFields { time_us, is_absolute, pid, sqlstate, writer } = reading.fields.clone();
         if let Some(severity) = self.severity_of(word) {
             entries.extend(self.open.take());
             self.open_name = name_of(reading, text).map(str::to_string);
@@ -305,6 +316,7 @@ impl Splitter {
                 severity,
                 sqlstate: sqlstate.unwrap_or_default(),
                 message: message.to_string(),
+                writer,
                 ..Entry::default()
             });
             return;
@@ -314,8 +326,8 @@ impl Splitter {
         match words::supplement(word) {
             Some(Supplement::Detail) => open.detail = message.to_string(),
             Some(Supplement::Statement) => open.statement = message.to_string(),
-            // Only messages that are English are looked into.
-            Some(Supplement::Other) if word == "CONTEXT" => open.context = message.to_string(),
+            Some(Supplement::Context) => open.context = message.to_string(),
+            Some(Supplement::Location) => open.location = message.to_string(),
             Some(Supplement::Other) | None => {}
         }
     }
@@ -359,8 +371,19 @@ fn csv(line: &str) -> Option<Entry> {
         detail: at(14),
         context: at(18),
         statement: at(19),
+        location: at(21),
+        writer: collected_writer(&at(23), [&at(1), &at(2), &at(4)]),
     };
     (!entry.severity.is_empty()).then_some(entry)
+}
+
+/// The writer of an entry of a collected log: by its kind (PostgreSQL 13), else by the names that only sessions have.
+fn collected_writer(backend: &str, names: [&str; 3]) -> Writer {
+    match names.iter().all(|name| name.is_empty()) {
+        false => Writer::Session,
+        true if backend.is_empty() => Writer::Server,
+        true => Writer::of_backend(backend),
+    }
 }
 
 fn csv_fields(line: &str) -> Vec<String> {
@@ -396,5 +419,10 @@ fn json(line: &str) -> Option<Entry> {
         detail: text("detail"),
         context: text("context"),
         statement: text("statement"),
+        location: text("func_name"),
+        writer: collected_writer(
+            &text("backend_type"),
+            [&text("user"), &text("dbname"), &text("remote_host")],
+        ),
     })
 }

@@ -8,6 +8,7 @@
 //! which of them can be.
 
 use super::words;
+use super::writer::Writer;
 use std::collections::HashSet;
 use std::ops::Range;
 
@@ -31,7 +32,11 @@ pub(crate) enum Free {
     User,
     /// `%d`: any characters.
     Database,
-    /// `%a`, and words of the server with blanks (`%b`, `%i`): one line.
+    /// `%a`: one line.
+    Application,
+    /// `%b`: one line.
+    Backend,
+    /// Words of the server with blanks (`%i`): one line.
     Line,
     /// `%h`, `%r`: no blanks.
     Host,
@@ -61,6 +66,13 @@ enum Part {
     Other,
 }
 
+impl Part {
+    /// Whether it names the kind of process.
+    fn is_backend(&self) -> bool {
+        matches!(self, Part::Free(Free::Backend, _))
+    }
+}
+
 /// The fields of a prefix.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct PrefixFields {
@@ -69,6 +81,30 @@ pub(crate) struct PrefixFields {
     pub(crate) is_absolute: bool,
     pub(crate) pid: Option<u32>,
     pub(crate) sqlstate: Option<String>,
+    pub(crate) writer: Writer,
+}
+
+impl PrefixFields {
+    /// All but the writer: of two readings that differ in nothing else the more suspicious writer counts.
+    pub(crate) fn plain(&self) -> (Option<i64>, bool, Option<u32>, Option<&str>) {
+        (self.time_us, self.is_absolute, self.pid, self.sqlstate.as_deref())
+    }
+
+    /// What a part of the prefix shows of the writer. An application's name may be empty in a session; a process without a session has no names at all.
+    fn show(&mut self, kind: Free, name: &str) {
+        let name = name.trim();
+        let shown = match kind {
+            Free::Backend => Writer::of_backend(name),
+            Free::User | Free::Database | Free::Host | Free::Application if !name.is_empty() => {
+                Writer::Session
+            }
+            // In every session these have a value, if only `[unknown]` or `[local]`.
+            Free::User | Free::Database | Free::Host => Writer::Server,
+            Free::Application | Free::Line => return,
+        };
+        let is_decided = self.writer != Writer::Unknown;
+        self.writer = if is_decided { self.writer.max(shown) } else { shown };
+    }
 }
 
 /// A way to read lines.
@@ -119,8 +155,9 @@ impl Prefix {
                 Some('q') => Part::Sessions,
                 Some('u') => free(Free::User, NAME_CHARS_MAX),
                 Some('d') => free(Free::Database, NAME_CHARS_MAX),
-                Some('a') => free(Free::Line, APPLICATION_CHARS_MAX),
-                Some('b' | 'i') => free(Free::Line, NAME_CHARS_MAX),
+                Some('a') => free(Free::Application, APPLICATION_CHARS_MAX),
+                Some('b') => free(Free::Backend, NAME_CHARS_MAX),
+                Some('i') => free(Free::Line, NAME_CHARS_MAX),
                 Some('h' | 'r') => free(Free::Host, HOST_CHARS_MAX),
                 Some(_) => Part::Other,
                 None => break,
@@ -165,7 +202,15 @@ impl Prefix {
         for (index, part) in self.parts.iter().enumerate() {
             if *part == Part::Sessions {
                 // A process without a session stops here.
-                found.extend(states.iter().filter(|state| is_message(&text[state.at..])).cloned());
+                let ends = states.iter().filter(|state| is_message(&text[state.at..])).cloned();
+                found.extend(ends.map(|mut state| {
+                    if state.fields.writer == Writer::Unknown
+                        && !self.parts[..index].iter().any(Part::is_backend)
+                    {
+                        state.fields.writer = Writer::Server;
+                    }
+                    state
+                }));
                 continue;
             }
             let next = self.parts[index + 1..].iter().find(|part| **part != Part::Sessions);
@@ -213,11 +258,13 @@ fn step(part: &Part, next: Option<&Part>, text: &str, state: Reading, ends: &mut
             if can_end(after) {
                 let broken = name.contains('\n').then(|| (*kind, state.at..state.at + length));
                 let broken = state.broken.clone().or(broken);
-                ends(Reading { at: state.at + length, broken, ..state.clone() });
+                let mut fields = state.fields.clone();
+                fields.show(*kind, name);
+                ends(Reading { at: state.at + length, broken, fields });
             }
             let goes_on = match kind {
                 Free::User | Free::Database => true,
-                Free::Line => letter != '\n',
+                Free::Application | Free::Backend | Free::Line => letter != '\n',
                 Free::Host => !letter.is_whitespace(),
             };
             if !goes_on {

@@ -1,5 +1,6 @@
 mod forged;
 mod languages;
+mod raised;
 
 use super::*;
 use record::Clock;
@@ -40,7 +41,7 @@ fn now_in(hours: i64) -> String {
 
 fn follower(path: &Path, format: Format, prefix: &str) -> Follower {
     let source = Source { path: path.to_path_buf(), format, collected_in: None };
-    let style = Style { line_prefix: prefix.to_string(), language: "C".to_string() };
+    let style = Style { line_prefix: prefix.to_string(), language: "C".to_string(), is_terse: false };
     Follower::new(Place::Node("n1".to_string()), source, style)
 }
 
@@ -67,6 +68,11 @@ const MESSAGES: [&str; 7] = [
         ended\nsystem usage: CPU: user: 0.05 s, system: 0.00 s, elapsed: 1.50 s",
     "checkpoint",
 ];
+
+/// Whether sessions write it; other processes serve no client.
+fn is_of_session(message: &str) -> bool {
+    message.starts_with("process ") || message.starts_with("temporary file")
+}
 
 /// The expected events of the messages above, in every format.
 fn check_messages(events: &[event::Event]) {
@@ -128,13 +134,16 @@ fn plain_logs_are_read_with_several_prefixes_and_zones() {
         let mut follower = follower(&path, Format::Stderr, prefix);
         assert_eq!(read(&mut follower), []);
         let time = now_in(3);
-        let head = match index {
-            0 => format!("{time}.500 MSK [77] "),
-            1 => format!("{time} +03 [77]: [5-1] user=bob,db=shop "),
-            2 => format!("{time}.500 MSK [77] "),
-            _ => format!("77|{}.000|", record::clock::wall_us() / 1_000_000),
-        };
         for message in MESSAGES {
+            let is_of_session = is_of_session(message);
+            let head = match index {
+                0 => format!("{time}.500 MSK [77] "),
+                1 if is_of_session => format!("{time} +03 [77]: [5-1] user=bob,db=shop "),
+                1 => format!("{time} +03 [77]: [5-1] user=,db= "),
+                2 if is_of_session => format!("{time}.500 MSK [77] bob@shop "),
+                2 => format!("{time}.500 MSK [77] "),
+                _ => format!("77|{}.000|", record::clock::wall_us() / 1_000_000),
+            };
             append(&path, &format!("{head}LOG:  {}\n", message.replace('\n', "\n\t")));
         }
         check_messages(&read(&mut follower));
@@ -152,9 +161,17 @@ fn csv_and_json_logs_say_the_same() {
         let time = format!("{}.500 CET", now_in(1));
         for message in MESSAGES {
             let quoted = message.replace('"', "\"\"");
+            let (names, backend) = match is_of_session(message) {
+                true => (["\"bob\"", "\"shop\"", "\"[local]\""], "client backend"),
+                false => (
+                    [""; 3],
+                    if message.starts_with("automatic") { "autovacuum worker" } else { "checkpointer" },
+                ),
+            };
+            let [user, database, host] = names;
             let line = match format {
                 Format::Csv => format!(
-                    "{time},\"bob\",\"shop\",77,\"[local]\",6638a1b2.4d,5,\"idle\",{time},3/5,0,LOG,00000,\"{quoted}\",,,,,,,,,\"psql\",\"client backend\",,0\n"
+                    "{time},{user},{database},77,{host},6638a1b2.4d,5,\"idle\",{time},3/5,0,LOG,00000,\"{quoted}\",,,,,,,,,\"\",\"{backend}\",,0\n"
                 ),
                 _ => format!(
                     "{}\n",
@@ -357,4 +374,57 @@ fn messages_that_functions_raise_are_counted_by_function_and_not_kept() {
     assert_eq!((field("repeated"), field("messages")), (json!(4), json!(7)));
     assert_eq!(field("log_bytes"), json!(text.len()));
     assert!(!format!("{events:?}").contains("new 42"), "{events:#?}");
+}
+
+#[test]
+fn why_a_connection_is_refused_stands_in_the_detail_alone() {
+    let folder = Folder::new("refused");
+    let path = folder.0.join("log");
+    append(&path, "");
+    let mut follower = follower(&path, Format::Stderr, "%m [%p] ");
+    read(&mut follower);
+    let line = |severity: &str, text: &str| format!("{}.000 UTC [7] {severity}:  {text}\n", now_in(0));
+    let refused = line("FATAL", "password authentication failed for user \"hr\"")
+        + &line("DETAIL", "User \"hr\" has an expired password.\n\tConnection matched pg_hba.conf line 3");
+    let error = line("ERROR", "duplicate key value violates unique constraint \"k\"")
+        + &line("DETAIL", "Key (name)=(Eve) already exists.");
+    append(&path, &(refused + &error + &line("LOG", "next")));
+    let events = read(&mut follower);
+    let detail = |begin: &str| {
+        let event = events.iter().find(|event| event.message.starts_with(begin)).expect("an event");
+        event.more.get("detail").and_then(Value::as_str).unwrap_or_default().to_string()
+    };
+    assert!(detail("password").contains("has an expired password"), "{events:#?}");
+    assert_eq!(detail("duplicate"), "", "it has the values of a row");
+}
+
+#[test]
+fn what_the_servers_own_processes_report_is_counted_and_what_clients_write_is_not() {
+    let folder = Folder::new("reported");
+    let path = folder.0.join("log");
+    append(&path, "");
+    let mut follower = follower(&path, Format::Stderr, "%m [%p] ");
+    read(&mut follower);
+    let head = format!("{}.000 UTC [7] ", now_in(0));
+    let fork = "could not fork new process for connection: Resource temporarily unavailable";
+    let other = "could not accept new connection: Too many open files";
+    append(
+        &path,
+        &format!(
+            "{head}LOG:  {fork}\n{head}LOG:  {fork}\n{head}LOG:  {other}\n{head}LOG:  statement: select '{fork}'\n{head}LOG:  {fork}\n\
+             {head}CONTEXT:  PL/pgSQL function f() line 1 at RAISE\n{head}ERROR:  out of memory\n\
+             {head}DETAIL:  Cannot enlarge string buffer containing 1073741822 bytes by 1 more bytes.\n{head}ERROR:  duplicate key value\n\
+             {head}DETAIL:  Key (mail)=(a@b) already exists.\n{head}LOG:  next\n"
+        ),
+    );
+    let events = read(&mut follower);
+    let of = |message: &str| events.iter().find(|event| event.message == message);
+    assert_eq!(of(fork).expect("read").times(), 2.0, "{events:?}");
+    assert_eq!(of(other).expect("read").more["severity"], json!("LOG"));
+    let detail = |message: &str| of(message).expect("read").more.get("detail").cloned();
+    assert!(
+        detail("out of memory").is_some_and(|detail| detail.to_string().contains("1073741822")),
+        "{events:?}"
+    );
+    assert_eq!(detail("duplicate key value"), None, "it has a value of a user");
 }

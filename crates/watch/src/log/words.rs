@@ -77,52 +77,56 @@ const STATEMENT: &[&str] = &[
     "명령 구문",
     "ოპერატორი",
 ];
+const CONTEXT: &[&str] = &[
+    "CONTEXT",
+    "КОНТЕКСТ",
+    "ZUSAMMENHANG",
+    "CONTEXTE",
+    "CONTEXTO",
+    "CONTESTO",
+    "KONTEXT",
+    "文脈",
+    "내용",
+    "上下文",
+    "კონტექსტი",
+];
+const LOCATION: &[&str] = &[
+    "LOCATION",
+    "ПОЛОЖЕНИЕ",
+    "РОЗТАШУВАННЯ",
+    "ORT",
+    "EMPLACEMENT",
+    "UBICACIÓN",
+    "POSIZIONE",
+    "PLATS",
+    "場所",
+    "위치",
+    "位置",
+    "მდებარეობა",
+];
 const OTHER: &[&str] = &[
     "HINT",
-    "CONTEXT",
     "QUERY",
-    "LOCATION",
     "ПОДСКАЗКА",
-    "КОНТЕКСТ",
     "ЗАПРОС",
-    "ПОЛОЖЕНИЕ",
     "УКАЗІВКА",
     "ЗАПИТ",
-    "РОЗТАШУВАННЯ",
     "TIPP",
-    "ZUSAMMENHANG",
     "ANFRAGE",
-    "ORT",
     "ASTUCE",
-    "CONTEXTE",
     "REQUÊTE",
-    "EMPLACEMENT",
-    "CONTEXTO",
     "CONSULTA",
-    "UBICACIÓN",
     "SUGGERIMENTO",
-    "CONTESTO",
-    "POSIZIONE",
     "TIPS",
-    "KONTEXT",
     "FRÅGA",
-    "PLATS",
     "ヒント",
-    "文脈",
     "問い合わせ",
-    "場所",
     "힌트",
-    "내용",
     "쿼리",
-    "위치",
     "提示",
-    "上下文",
     "查询",
-    "位置",
     "მინიშნება",
-    "კონტექსტი",
     "მოთხოვნა",
-    "მდებარეობა",
 ];
 
 /// A severity as written before a message.
@@ -151,6 +155,10 @@ pub(crate) enum Supplement {
     Detail,
     /// `STATEMENT`.
     Statement,
+    /// `CONTEXT`.
+    Context,
+    /// `LOCATION`.
+    Location,
     /// Anything else.
     Other,
 }
@@ -160,6 +168,8 @@ pub(crate) fn supplement(word: &str) -> Option<Supplement> {
     match word {
         word if DETAIL.contains(&word) => Some(Supplement::Detail),
         word if STATEMENT.contains(&word) => Some(Supplement::Statement),
+        word if CONTEXT.contains(&word) => Some(Supplement::Context),
+        word if LOCATION.contains(&word) => Some(Supplement::Location),
         word if OTHER.contains(&word) => Some(Supplement::Other),
         _ => None,
     }
@@ -198,7 +208,7 @@ mod tests {
 
     #[test]
     fn no_word_is_both_a_severity_and_a_supplement() {
-        for word in DETAIL.iter().chain(STATEMENT).chain(OTHER) {
+        for word in DETAIL.iter().chain(STATEMENT).chain(CONTEXT).chain(LOCATION).chain(OTHER) {
             assert_eq!(severity(word), None, "{word}");
         }
     }

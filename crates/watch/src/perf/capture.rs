@@ -102,6 +102,17 @@ impl Captured {
         name.map(String::as_str)
     }
 
+    /// Takes names from earlier looks, for processes that have ended since and have none.
+    pub(super) fn take_names(&mut self, samples: &Samples, names: &BTreeMap<u32, String>) {
+        for sample in &samples.all {
+            if self.command(sample).is_none()
+                && let Some(name) = names.get(&sample.pid)
+            {
+                self.commands.insert(sample.pid, name.clone());
+            }
+        }
+    }
+
     fn is_file_at(&self, space: usize, address: u64) -> bool {
         let mapping = self.mapping(space, address);
         mapping.is_some_and(|mapping| self.mapped[mapping.what].name.starts_with('/'))

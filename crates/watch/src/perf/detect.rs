@@ -23,6 +23,10 @@ const JUMP_US: f64 = 1000.0;
 const SYSTEM_PCT: f64 = 30.0;
 /// ... for so many seconds.
 const SYSTEM_SECONDS: u32 = 3;
+/// Seconds, in all, in which sessions use the CPU: what they do with it is worth a slice.
+const BUSY_SECONDS: u32 = 5;
+/// The same where the recording ends before.
+const BUSY_SECONDS_AT_END: u32 = 2;
 
 /// What is odd.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -33,6 +37,8 @@ pub enum Oddity {
     LatencyJump,
     /// The kernel uses much of the CPU.
     SystemTime,
+    /// Nothing odd: sessions of a server use the CPU.
+    Busy,
 }
 
 impl Oddity {
@@ -42,6 +48,7 @@ impl Oddity {
             Oddity::RateDrop => "rate-drop",
             Oddity::LatencyJump => "latency-jump",
             Oddity::SystemTime => "system-time",
+            Oddity::Busy => "busy",
         }
     }
 
@@ -51,7 +58,13 @@ impl Oddity {
             Oddity::RateDrop => DROP_SECONDS.into(),
             Oddity::LatencyJump => 1,
             Oddity::SystemTime => SYSTEM_SECONDS.into(),
+            Oddity::Busy => BUSY_SECONDS.into(),
         }
+    }
+
+    /// Whether it may last for as long as the recording does, with the same stacks all the time.
+    pub(super) fn is_level(self) -> bool {
+        matches!(self, Oddity::SystemTime | Oddity::Busy)
     }
 }
 
@@ -64,6 +77,8 @@ pub struct Second {
     pub latency_us_p99: Option<f64>,
     /// Kernel time of all processors.
     pub system_pct: Option<f64>,
+    /// Whether a session of a server here was seen to use the CPU.
+    pub is_at_work: bool,
 }
 
 /// Sees one second after the other.
@@ -73,6 +88,7 @@ pub struct Detector {
     latencies: Window,
     slow_seconds: u32,
     system_seconds: u32,
+    busy_seconds: u32,
 }
 
 impl Detector {
@@ -89,6 +105,7 @@ impl Detector {
             .is_some_and(|(latency, median)| latency > JUMP_TIMES * median && latency > median + JUMP_US);
         let is_system = second.system_pct.is_some_and(|pct| pct > SYSTEM_PCT);
         self.system_seconds = if is_system { self.system_seconds + 1 } else { 0 };
+        self.busy_seconds += u32::from(second.is_at_work);
         self.rates.add(second.rate);
         self.latencies.add(second.latency_us_p99);
         if self.slow_seconds >= DROP_SECONDS {
@@ -97,9 +114,21 @@ impl Detector {
             Some(Oddity::LatencyJump)
         } else if self.system_seconds >= SYSTEM_SECONDS {
             Some(Oddity::SystemTime)
+        } else if self.busy_seconds >= BUSY_SECONDS {
+            Some(Oddity::Busy)
         } else {
             None
         }
+    }
+
+    /// Whether the busy seconds are worth a slice, now that no more follow.
+    pub(super) fn is_busy_at_end(&self) -> bool {
+        self.busy_seconds >= BUSY_SECONDS_AT_END
+    }
+
+    /// Counts busy seconds anew: those so far have their slice.
+    pub(super) fn forget_busy(&mut self) {
+        self.busy_seconds = 0;
     }
 }
 
@@ -169,6 +198,18 @@ mod tests {
         assert_eq!(see(&mut detector, 900.0), None, "4.5 times, but 0.7 ms");
         assert_eq!(see(&mut detector, 1300.0), Some(Oddity::LatencyJump));
         assert_eq!(see(&mut detector, f64::NAN), None);
+    }
+
+    #[test]
+    fn a_server_at_work_is_worth_a_slice() {
+        let mut detector = Detector::default();
+        let mut see = |is_at_work: bool| detector.see(Second { is_at_work, ..Second::default() });
+        let detail = [true, false, true, true, false, true, true].map(&mut see);
+        assert_eq!(detail.iter().position(Option::is_some), Some(6), "{detail:?}");
+        assert!(detector.is_busy_at_end() && !Detector::default().is_busy_at_end());
+        detector.forget_busy();
+        assert_eq!(detector.see(Second { is_at_work: true, ..Second::default() }), None);
+        assert!(!detector.is_busy_at_end(), "one second");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::capture::Captured;
 use super::detect::Oddity;
 use super::records::Samples;
 use super::symbols::Symbols;
+use record::stacks::AtWork;
 use rustix::process::setpriority_process;
 use rustix::time::{ClockId, clock_gettime};
 use std::fmt::Write;
@@ -29,6 +30,8 @@ pub(super) struct Slice {
     pub(super) origin_us: u64,
     /// What is odd, and since when.
     pub(super) odd: Option<(Oddity, u64)>,
+    /// What the processes were seen at work with.
+    pub(super) at_work: Vec<AtWork>,
 }
 
 /// A part of a slice that becomes a file.
@@ -38,6 +41,8 @@ pub(super) struct Part {
     pub(super) to_us: u64,
     /// `None` if the seconds are normal.
     pub(super) oddity: Option<Oddity>,
+    /// The lines with what its processes were seen at work with.
+    pub(super) at_work: String,
     pub(super) text: String,
     pub(super) is_whole: bool,
 }
@@ -58,11 +63,16 @@ impl Slice {
         let mut parts = vec![];
         let mut part = |from_us: u64, to_us: u64, oddity| -> Option<()> {
             let (text, is_whole) = self.text(from_us, to_us, symbols, is_over)?;
-            parts.push(Part { from_us, to_us, oddity, text, is_whole });
+            let mut at_work = String::new();
+            let of_part = self.at_work.iter().filter(|seen| (from_us..=to_us).contains(&seen.t_us));
+            of_part.for_each(|seen| seen.write(&mut at_work));
+            parts.push(Part { from_us, to_us, oddity, at_work, text, is_whole });
             Some(())
         };
         match self.odd {
             None => part(self.from_us, self.to_us, None)?,
+            // There is nothing to compare it with.
+            Some((Oddity::Busy, _)) => part(self.from_us, self.to_us, Some(Oddity::Busy))?,
             Some((oddity, since_us)) => {
                 // Seconds that were kept for an earlier oddity are not kept twice.
                 let odd_us = since_us.max(self.from_us);
@@ -204,7 +214,8 @@ mod tests {
     fn text_is_cut_behind_a_sample() {
         let cut = |bytes_max: usize| {
             let text = "a\n\tb\n\nc\n\td\n\n".to_string();
-            let mut part = Part { from_us: 0, to_us: 1, oddity: None, text, is_whole: true };
+            let (oddity, at_work) = (None, String::new());
+            let mut part = Part { from_us: 0, to_us: 1, oddity, at_work, text, is_whole: true };
             part.cut(bytes_max);
             (part.text, part.is_whole)
         };

@@ -16,6 +16,10 @@ const UNKNOWN: &str = "[unknown]";
 const CACHED_BYTES_MAX: usize = 128 << 20;
 /// No function of the kernel is longer: what is further from a symbol belongs to none.
 const KERNEL_FUNCTION_BYTES_MAX: u64 = 1 << 20;
+/// A larger file that is not the server's program is not read: the symbols of a compiler take seconds, and it is no part of a database.
+const OTHER_FILE_BYTES_MAX: u64 = 64 << 20;
+/// The server's program.
+const SERVER: &str = "postgres";
 /// The kernel's pages that it maps into every process.
 const VDSO: &str = "[vdso]";
 /// More than they have.
@@ -54,6 +58,10 @@ impl Symbols {
         }
         let file = mapped.file.as_ref()?;
         let data = file.metadata().ok()?;
+        let is_server = mapped.name.trim_end_matches(" (deleted)").rsplit('/').next() == Some(SERVER);
+        if !is_server && data.len() > OTHER_FILE_BYTES_MAX {
+            return None;
+        }
         let id = (data.dev(), data.ino(), data.len(), data.mtime());
         if let Some(image) = self.images.get(&id) {
             return image.clone();

@@ -1,6 +1,6 @@
 use super::records::{Frame, Sample, Samples};
 use super::*;
-use crate::board::NodeState;
+use crate::board::{NodeState, Process};
 use record::Clock;
 use record::watched::Sampled;
 use std::cell::Cell;
@@ -151,6 +151,56 @@ fn the_ring_is_read_only_when_something_was_odd() {
     assert!(stacks.kept[&Oddity::RateDrop] <= KEPT_PER_ODDITY_MAX);
     finish(&mut stacks, clock, &mut batch);
     assert!(stacks.ring.is_none() && stacks.printing.is_none(), "nothing goes on");
+}
+
+/// A local node with sessions that are at work with these statements, or wait.
+fn at_work(board: &Board, t_us: u64, processes: &[(u32, &str, Option<&str>)]) {
+    let active = processes.iter().map(|(pid, wait, query_id)| Process {
+        pid: *pid,
+        backend: "client backend".into(),
+        wait: (*wait).into(),
+        query_id: query_id.map(Into::into),
+    });
+    let state =
+        NodeState { t_us, is_up: true, is_local: true, active: active.collect(), ..NodeState::default() };
+    board.set("n1", state);
+}
+
+#[test]
+fn a_server_at_work_has_a_slice_and_another_one_at_the_end() {
+    let (board, clock, mut batch) = (Arc::new(Board::new()), Clock::start(), Batch::default());
+    let mut stacks = stacks(Mode::Auto, &board);
+    stacks.print_us = 0;
+    for _ in 0..60 {
+        at_work(&board, clock.now_us(), &[(7, "", Some("42")), (8, "Lock:tuple", Some("43")), (9, "", None)]);
+        tick(&mut stacks, clock, &mut batch);
+    }
+    finish(&mut stacks, clock, &mut batch);
+    let busy: Vec<String> = batch
+        .files
+        .iter()
+        .filter(|(name, _)| name.ends_with("-busy.perf"))
+        .map(|(_, content)| String::from_utf8_lossy(content).into_owned())
+        .collect();
+    assert_eq!((busy.len(), batch.files.len()), (2, 2), "{:?}", batch.events);
+    assert!(busy.iter().all(|text| text.contains(" 7 42 n1\n") && !text.contains(" 8 43 ")), "{}", busy[0]);
+}
+
+#[test]
+fn a_busy_host_of_a_server_has_a_slice_although_no_session_is_at_work() {
+    for (is_local, cpu, slices) in [(true, (60.0, 10.0), 1), (false, (60.0, 10.0), 0), (true, (10.0, 5.0), 0)]
+    {
+        let (board, clock, mut batch) = (Arc::new(Board::new()), Clock::start(), Batch::default());
+        let mut stacks = stacks(Mode::Auto, &board);
+        board.set("n1", NodeState { t_us: 1, is_up: true, is_local, ..NodeState::default() });
+        stacks.pulse.set(Some(cpu));
+        for _ in 0..4 {
+            tick(&mut stacks, clock, &mut batch);
+        }
+        finish(&mut stacks, clock, &mut batch);
+        let kept = batch.files.iter().filter(|(name, _)| name.ends_with("-busy.perf")).count();
+        assert_eq!(kept, slices, "{is_local} {cpu:?}");
+    }
 }
 
 #[test]
@@ -312,6 +362,8 @@ fn what_is_not_printed_in_time_is_reported() {
     stacks.print_rest(&Tick { now_us: 0, clock, cadence_us: 1 }, Instant::now(), &mut batch);
     assert!(batch.files.is_empty());
     assert_eq!(batch.events[0].message, "1 slices of stacks were not written in time and are lost");
+    let Some((_, _, Sampled::Missing(missing))) = batch.lines.last() else { panic!("{batch:?}") };
+    assert_eq!((missing.what.as_str(), &missing.why), ("perf", &batch.events[0].message));
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! The administration console of one pooler: how it is opened, what it shows, and why it cannot be read.
 
+use super::log::{Log, Refusals};
 use super::{CONSOLE, Origin, PATIENCE};
 use crate::collect::{Batch, Tick};
 use crate::sql::json::{count, text};
 use connect::control::{self, Control};
 use connect::{ConnSpec, ConnectError};
 use postgres::SimpleQueryMessage;
-use record::watched::Pool;
+use record::watched::{Pool, Pooler};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,6 +24,24 @@ pub(super) struct Console {
     /// The totals of each database at the last look, and when that was.
     before: BTreeMap<String, Totals>,
     last_us: Option<u64>,
+    config: Config,
+    log: Option<Log>,
+}
+
+/// What SHOW CONFIG has of the pooler as a whole.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+struct Config {
+    default_pool_size: Option<u64>,
+    max_client_conn: Option<u64>,
+    log: Option<String>,
+}
+
+/// All clients of the pooler, and those that it sent away.
+#[derive(Clone, Debug, Default)]
+struct Clients {
+    open: Option<u64>,
+    most: Option<u64>,
+    refused: Option<Refusals>,
 }
 
 /// How many connections a pool of a database may have.
@@ -158,8 +177,8 @@ impl Console {
         control.set_patience(PATIENCE);
         let name = spec.clone().with_only_host(control.host_index()).describe();
         let all = rows(&mut control, "SHOW DATABASES")?;
-        let config = rows(&mut control, "SHOW CONFIG").unwrap_or_default();
-        let databases = on_node(&all, database, belongs, default_size(&config));
+        let config = Config::of(&rows(&mut control, "SHOW CONFIG").unwrap_or_default());
+        let databases = on_node(&all, database, belongs, config.default_pool_size);
         if databases.is_empty() {
             return Err(Unread::Elsewhere);
         }
@@ -170,6 +189,8 @@ impl Console {
             databases,
             before: BTreeMap::new(),
             last_us: None,
+            log: config.log.as_deref().filter(|_| crate::sql::is_near(&spec)).and_then(Log::open),
+            config,
         })
     }
 
@@ -182,6 +203,13 @@ impl Console {
     pub(super) fn read(&mut self, node: &str, tick: &Tick, batch: &mut Batch) -> Result<(), postgres::Error> {
         let pools = rows(&mut self.control, "SHOW POOLS")?;
         let totals = rows(&mut self.control, "SHOW STATS")?;
+        let databases = rows(&mut self.control, "SHOW DATABASES")?;
+        let lists = rows(&mut self.control, "SHOW LISTS")?;
+        let clients = Clients {
+            open: value_of(&lists, "list", "items", "used_clients").and_then(|value| value.parse().ok()),
+            most: self.config.max_client_conn,
+            refused: self.log.as_mut().map(Log::read),
+        };
         let now_us = tick.clock.now_us();
         let interval_us = self.last_us.map_or(0, |last| now_us.saturating_sub(last));
         let mut counted: BTreeMap<String, (Totals, Totals)> = BTreeMap::new();
@@ -201,14 +229,52 @@ impl Console {
                 .filter(|name| done.insert((*name).clone()))
                 .and_then(|name| counted.get(name));
             let line = pool(row, *size, counts);
+            let paused = databases.iter().find(|row| text(row, "name") == database).and_then(is_paused);
             batch.counted(
                 now_us,
                 interval_us,
-                Pool { node: node.to_string(), pooler: self.name.clone(), database, ..line },
+                Pool { node: node.to_string(), pooler: self.name.clone(), database, paused, ..line },
             );
         }
+        self.whole(node, &clients, (now_us, interval_us), batch);
         Ok(())
     }
+
+    /// A line of the pooler as a whole.
+    fn whole(&self, node: &str, clients: &Clients, (now_us, interval_us): (u64, u64), batch: &mut Batch) {
+        let refused = clients.refused.as_ref();
+        let line = Pooler {
+            node: node.to_string(),
+            pooler: self.name.clone(),
+            clients: clients.open,
+            clients_max: clients.most,
+            refused: refused.map(|refused| refused.clients),
+            reason: refused.map(|refused| refused.reason.clone()).unwrap_or_default(),
+        };
+        batch.counted(now_us, interval_us, line);
+    }
+}
+
+impl Config {
+    fn of(rows: &[Value]) -> Config {
+        let value = |key: &str| value_of(rows, "key", "value", key);
+        let number = |key: &str| value(key).and_then(|value| value.parse().ok());
+        Config {
+            default_pool_size: number("default_pool_size"),
+            max_client_conn: number("max_client_conn").filter(|most| *most > 0),
+            log: value("logfile").filter(|path| !path.is_empty()),
+        }
+    }
+}
+
+/// The value of a row that has this key.
+fn value_of(rows: &[Value], key: &str, value: &str, name: &str) -> Option<String> {
+    rows.iter().find(|row| text(row, key) == name).map(|row| text(row, value))
+}
+
+/// Whether a row of SHOW DATABASES is one of a database that was paused, or whose connections were killed.
+fn is_paused(row: &Value) -> Option<bool> {
+    count(row, "paused").map(|paused| paused > 0)
 }
 
 /// A row of SHOW POOLS as a line, with what its database has counted since the last look.
@@ -260,11 +326,6 @@ fn on_node(rows: &[Value], database: &str, belongs: Belongs, default: Option<u64
         .filter(is_here)
         .map(|row| (text(row, "name"), size(row)))
         .collect()
-}
-
-/// `default_pool_size` in the rows of SHOW CONFIG.
-fn default_size(rows: &[Value]) -> Option<u64> {
-    rows.iter().find(|row| text(row, "key") == "default_pool_size").and_then(|row| count(row, "value"))
 }
 
 /// The rows of a command of the console, by the names of their columns: they differ between versions.
@@ -330,7 +391,10 @@ mod tests {
             json!({"name": "cart", "host": "", "port": "5432", "pool_size": "20", "max_connections": "4"});
         assert_eq!(on_node(&[limited], "cart", Belongs::AtPort(5432), None)["cart"].database_max, Some(4));
         let config = json!({"key": "default_pool_size", "value": "3", "default": "20"});
-        assert_eq!(size(default_size(&[config])).is_own, Some(true));
+        let log = json!({"key": "logfile", "value": "/var/log/bouncer.log"});
+        let config = Config::of(&[config, log]);
+        assert_eq!(config.log.as_deref(), Some("/var/log/bouncer.log"));
+        assert_eq!(size(config.default_pool_size).is_own, Some(true));
         assert_eq!(size(Some(20)).is_own, Some(false));
     }
 }

@@ -53,7 +53,10 @@ impl Collect for Fake {
         self.ticks += 1;
         batch.counted(tick.now_us, tick.cadence_us, Server { node: "n1".to_string(), ..Server::default() });
         if self.file_bytes > 0 {
-            batch.file(format!("stacks/{}-test.perf", self.ticks), vec![b'x'; self.file_bytes]);
+            let name = format!("stacks/{}-test.perf", self.ticks);
+            let event = self.place().event(tick.now_us, event::STACKS, "stacks of n1 kept");
+            batch.event(event.with("file", name.as_str()));
+            batch.file(name, vec![b'x'; self.file_bytes]);
         }
         let _ = self.reported.send(self.ticks);
         if let Some(hold) = &self.hold {
@@ -95,6 +98,25 @@ fn it_ticks_until_the_end_and_finishes_each_collector() {
     let reader = RunReader::open(dir.path()).expect("readable");
     assert!(reader.samples.iter().all(|sample| sample.step == "watch"));
     assert_eq!(reader.events.iter().filter(|event| event.message == "finished").count(), 1);
+}
+
+/// A disk that is full, or anything else in place of the folder.
+#[test]
+fn no_event_names_a_file_that_was_not_written() {
+    let folder = Folder::new("unwritten");
+    let dir = folder.dir();
+    fs::write(dir.path().join("stacks"), "no folder").expect("writes");
+    let (reported, received) = channel();
+    let options = Options { interval: Duration::from_millis(2), ..Options::default() };
+    let fake = Fake { subject: None, reported, hold: None, file_bytes: 10, ticks: 0 };
+    let sampler = Sampler::start(&dir, options, vec![Box::new(fake)]).expect("a thread");
+    while received.recv().expect("it goes on") < 3 {}
+    let (_, lost) = sampler.stop();
+    assert!(lost.is_some());
+    let reader = RunReader::open(dir.path()).expect("readable");
+    assert!(reader.events.iter().all(|event| event.kind != event::STACKS), "{:?}", reader.events);
+    let is_note = |event: &&event::Event| event.kind == event::NOTE && event.message.contains("are lost");
+    assert!(reader.events.iter().filter(is_note).count() >= 3, "{:?}", reader.events);
 }
 
 /// The gap of a collector that was held up.

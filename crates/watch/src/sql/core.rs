@@ -28,6 +28,8 @@ const BACKEND: &str = "backend_type in ('client backend', 'parallel worker')";
 const NAMED_MAX: u32 = 10;
 /// Active processes passed to the collector of the host.
 const PROCESSES_MAX: u32 = 256;
+/// Those of them whose texts come with them.
+const TEXTS_MAX: u32 = 32;
 /// Waiting sessions whose blockers are looked for.
 pub(crate) const LOCKERS_MAX: u32 = 32;
 /// Groups of active sessions named per tick.
@@ -241,8 +243,11 @@ fn processes_sql(is_ours: &str) -> Vec<String> {
         // Those at work first: with more than can be read, they are the ones that have used something.
         format!("'backends', (select json_agg(pid) from (select pid from a where {BACKEND}
           order by state = 'active' desc, state_change desc nulls last limit {BACKENDS_MAX}) o)"),
-        format!("'processes', (select json_agg(json_build_array(pid, backend_type, case wait_type when '' then '' else wait_type || ':' || wait_event end))
-          from (select * from a where backend_type is not null and state <> 'idle' and wait_type <> 'Activity' limit {PROCESSES_MAX}) p)"),
+        // Texts are long: they are requested of a few that use the CPU, and only where no id names their statement.
+        format!("'processes', (select json_agg(json_build_array(pid, backend_type, case wait_type when '' then '' else wait_type || ':' || wait_event end,
+              query_id::text, case when number <= {TEXTS_MAX} then sampled end))
+          from (select a.*, row_number() over (order by wait_type) number from a
+            where backend_type is not null and state <> 'idle' and wait_type <> 'Activity' limit {PROCESSES_MAX}) p)"),
         format!("'lockers', (select json_agg(pid) from (select pid from a where wait_type = 'Lock' order by query_start limit {LOCKERS_MAX}) l)"),
     ]
 }
@@ -348,7 +353,6 @@ pub(crate) fn answer(
     let mut server = server(answered, answer, slow, moment.masked > 0);
     counted(answer, memory, &mut server, &mut moment);
 
-    state.active = list(answer, "processes").iter().filter_map(process).collect();
     state.ours = list(answer, "ours").iter().filter_map(|pid| u32::try_from(pid.as_i64()?).ok()).collect();
     state.ours_count = count(counts, "ours").unwrap_or(0);
     state.backends =
@@ -366,6 +370,7 @@ pub(crate) fn answer(
 
     batch.counted(t_us, interval_us, server);
     sampled::waits(sampled::Seen { node: answered.node, t_us }, answer, &mut memory.texts, batch, state);
+    state.active = list(answer, "processes").iter().filter_map(|row| process(row, &memory.texts)).collect();
     for row in list(answer, "sessions") {
         batch.reading(t_us, session(&node(), row));
     }
@@ -472,7 +477,7 @@ fn counted(answer: &Value, memory: &mut Memory, server: &mut Server, moment: &mu
         }
         delta
     };
-    let database = delta("pg_stat_database", DATABASE, &answer["database"]);
+    let database = delta(record::event::DATABASES, DATABASE, &answer["database"]);
     server.xact_commit = database.count("xact_commit");
     server.xact_rollback = database.count("xact_rollback");
     server.tup_inserted = database.count("tup_inserted");
@@ -513,9 +518,10 @@ fn counted(answer: &Value, memory: &mut Memory, server: &mut Server, moment: &mu
     }
 }
 
-fn process(row: &Value) -> Option<Process> {
-    let backend = row[1].as_str()?.to_string();
-    Some(Process { pid: u32::try_from(row[0].as_i64()?).ok()?, backend, wait: row[2].as_str()?.to_string() })
+fn process(row: &Value, texts: &HashMap<String, String>) -> Option<Process> {
+    let [backend, wait] = [row[1].as_str()?.to_string(), row[2].as_str()?.to_string()];
+    let query_id = sampled::named(row[3].as_str().unwrap_or(""), row[4].as_str().unwrap_or(""), texts);
+    Some(Process { pid: u32::try_from(row[0].as_i64()?).ok()?, backend, wait, query_id })
 }
 
 /// A single session, from a row with named fields.

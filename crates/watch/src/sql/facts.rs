@@ -80,6 +80,7 @@ pub(crate) fn question() -> String {
            'log_destination', pg_catalog.current_setting('log_destination', true),
            'log_line_prefix', pg_catalog.current_setting('log_line_prefix', true),
            'lc_messages', pg_catalog.current_setting('lc_messages', true),
+           'log_error_verbosity', pg_catalog.current_setting('log_error_verbosity', true),
            'logging_collector', pg_catalog.current_setting('logging_collector', true),
            'log_checkpoints', pg_catalog.current_setting('log_checkpoints', true),
            'tablespaces', (select json_agg(json_build_array(spcname, pg_catalog.pg_tablespace_location(oid))) from pg_catalog.pg_tablespace where \
@@ -203,6 +204,7 @@ pub(crate) struct Known {
     pub(crate) log_destination: String,
     pub(crate) log_line_prefix: String,
     pub(crate) lc_messages: String,
+    pub(crate) has_terse_log: bool,
     pub(crate) collects_log: bool,
     /// Whether our role may query the name of the log file: a refusal would be an error in that log.
     pub(crate) reads_log_file: bool,
@@ -285,6 +287,7 @@ fn known(answer: &Value) -> Known {
         log_destination: text(answer, "log_destination"),
         log_line_prefix: text(answer, "log_line_prefix"),
         lc_messages: text(answer, "lc_messages"),
+        has_terse_log: text(answer, "log_error_verbosity") == "terse",
         collects_log: text(answer, "logging_collector") == "on",
         reads_log_file: flag(answer, "reads_log_file") == Some(true),
         has_log_in_json: text(answer, "version_num")

@@ -5,8 +5,8 @@ use super::held::{self, Held};
 use super::probe::{Call, Probe};
 use super::session::Failed;
 use super::{
-    Link, Node, REFUSED_FACTOR, Up, clock, core, facts, functions, is_local, json, progress, relations, slru,
-    statements, texts,
+    Link, Node, REFUSED_FACTOR, Up, clock, core, facts, functions, is_local, json, memory, progress,
+    relations, slru, statements, texts,
 };
 use crate::collect::{Batch, Collect, Place, Tick, With};
 use crate::log;
@@ -29,14 +29,16 @@ pub(super) enum Part {
     Slru,
     Subscriptions,
     Progress,
+    Memory,
 }
 
 /// Every part, in the order of the queries.
-pub(super) const PARTS: [Part; 11] = [
+pub(super) const PARTS: [Part; 12] = [
     Part::Facts,
     Part::Clock,
     Part::Ages,
     Part::Progress,
+    Part::Memory,
     Part::Io,
     Part::Slru,
     Part::Subscriptions,
@@ -55,6 +57,7 @@ impl Part {
             Part::Clock | Part::Ages | Part::Tables => 60,
             Part::Statements | Part::Functions | Part::WaitProfile | Part::Progress => 10,
             Part::Io | Part::Slru | Part::Subscriptions => 5,
+            Part::Memory => 4,
         }
     }
 
@@ -78,6 +81,7 @@ impl Part {
             Part::Slru => ("transaction status caches", "reads of subtransactions and multixacts from disk"),
             Part::Subscriptions => ("subscriptions", "whether changes of other servers are applied"),
             Part::Progress => ("progress", "the progress of vacuums, index builds and copies"),
+            Part::Memory => ("memory of sessions", "whose server processes take the memory"),
         }
     }
 }
@@ -174,6 +178,7 @@ impl Node {
             Part::Slru => slru::question(probe),
             Part::Subscriptions => relations::subscriptions(probe),
             Part::Progress => progress::question(probe),
+            Part::Memory => self.is_local.then(memory::question),
         };
         // Parts that this server does not have were reported with the facts.
         let Some(sql) = sql else { return Ok(()) };
@@ -192,6 +197,10 @@ impl Node {
             Part::Slru => slru::answer(&answered, &answer, counters, batch),
             Part::Subscriptions => relations::subscriptions_answer(&answered, &answer, counters, batch),
             Part::Progress => progress::answer(&self.name, t_us, &answer, batch),
+            Part::Memory => {
+                let read = |pid| std::fs::read_to_string(format!("/proc/{pid}/statm")).ok();
+                memory::answer(&answered, &answer, read, batch);
+            }
             Part::Statements => {
                 let looked = statements::moved(&answered, &answer, counters);
                 let unjudged = self.ours.unjudged(&looked.moved);
@@ -315,6 +324,7 @@ impl Node {
                 let style = log::Style {
                     line_prefix: self.known.log_line_prefix.clone(),
                     language: self.known.lc_messages.clone(),
+                    is_terse: self.known.has_terse_log,
                 };
                 match &mut self.log {
                     Some(log) if log.source() == &source => log.restyle(style),

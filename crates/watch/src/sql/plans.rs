@@ -9,6 +9,7 @@ mod definitions;
 mod due;
 mod inside;
 mod nesting;
+mod path;
 mod safety;
 mod tree;
 mod trial;
@@ -150,11 +151,23 @@ impl Node {
     /// Plans what is due: one statement at a tick, all at the end.
     pub(super) fn query_plans(&mut self, tick: &Tick, is_end: bool, batch: &mut Batch) -> Result<(), Failed> {
         self.plans.take(batch);
-        self.look_at_use(tick, is_end, batch)?;
-        let begun = Instant::now();
+        self.look_at_use()?;
         let due = self.plans.due(is_end);
         let most = if is_end { due.len() } else { 1 };
-        for wanted in due.into_iter().take(most) {
+        self.plan_each(tick, due.into_iter().take(most), is_end, batch)?;
+        if is_end { self.plan_what_is_used(tick, batch) } else { Ok(()) }
+    }
+
+    /// Plans one after the other, as long as there is time.
+    fn plan_each(
+        &mut self,
+        tick: &Tick,
+        due: impl Iterator<Item = Wanted>,
+        is_end: bool,
+        batch: &mut Batch,
+    ) -> Result<(), Failed> {
+        let begun = Instant::now();
+        for wanted in due {
             if begun.elapsed() > END_MAX {
                 break;
             }
@@ -177,42 +190,18 @@ impl Node {
                 }
                 // A lock may be free at the next tick.
                 Err(NotPlanned::Locked(_)) if !is_end => {}
-                Err(NotPlanned::Unproved(why)) if !is_end => {
+                Err(NotPlanned::Unproved(why)) => {
                     self.plans.seen.insert(wanted.query_id.clone(), None);
                     self.plans.used.want(wanted.query_id, why);
                 }
-                Err(
-                    NotPlanned::Why(why)
-                    | NotPlanned::Type(why)
-                    | NotPlanned::Locked(why)
-                    | NotPlanned::Unproved(why),
-                ) => self.record_why(tick, wanted.query_id, why, batch),
+                Err(NotPlanned::Why(why) | NotPlanned::Type(why) | NotPlanned::Locked(why)) => {
+                    self.record_why(tick, wanted.query_id, why, batch);
+                }
                 Err(NotPlanned::Gone(failed)) => {
                     // Perhaps because of it: it is not tried again.
                     self.plans.seen.entry(wanted.query_id).or_insert(None);
                     return Err(failed);
                 }
-            }
-        }
-        Ok(())
-    }
-
-    /// Looks whether roles use the tables of others that their statements name; those that were waited for in vain have a reason at the end.
-    fn look_at_use(&mut self, tick: &Tick, is_end: bool, batch: &mut Batch) -> Result<(), Failed> {
-        let Link::Up(up) = &mut self.link else { return Ok(()) };
-        match self.plans.used.look(&mut up.session) {
-            Ok(found) => {
-                for id in found {
-                    self.plans.seen.remove(&id);
-                }
-            }
-            Err(NotPlanned::Gone(failed)) => return Err(failed),
-            // A look that is refused is one that has seen nothing.
-            Err(_) => {}
-        }
-        if is_end {
-            for (id, why) in self.plans.used.unproved() {
-                self.record_why(tick, id, why, batch);
             }
         }
         Ok(())
@@ -313,6 +302,8 @@ fn plan_node(node: &str, plan: &Plan, found: &TreeNode, details: &Value) -> Plan
 struct Open {
     plain: String,
     path: String,
+    /// The schemas in it, without the server's.
+    schemas: Vec<String>,
     names: Value,
     /// The role that ran it.
     user: String,
@@ -320,6 +311,19 @@ struct Open {
     is_for_role: bool,
     /// The role that plans, if it is not ours.
     role: Option<Role>,
+}
+
+impl Open {
+    /// A name that the server did not find may be in a schema that was left out.
+    fn explained(&self, failed: Failed) -> Failed {
+        match failed {
+            Failed::Refused { sqlstate, message } if types::IS_UNDEFINED.contains(&sqlstate.as_str()) => {
+                let why = path::explained(&self.names, &self.schemas, self.is_for_role, &self.user, &message);
+                Failed::Refused { sqlstate, message: why.unwrap_or(message) }
+            }
+            other => other,
+        }
+    }
 }
 
 /// Plans a statement, and leaves nothing behind. An engine that cannot plan for unknown values gets some.
@@ -424,8 +428,10 @@ fn opened(
     tables: &[String],
 ) -> Result<Open, NotPlanned> {
     let why = |why: String| NotPlanned::Why(why);
-    let names = session
-        .query(&safety::of_names(), &[&statement::names(&plain), &tables, &known.user, &known.used])?;
+    let names = session.query(
+        &safety::of_names(),
+        &[&statement::names(&plain), &tables, &known.user, &known.used, &plain],
+    )?;
     if !plain.is_ascii() && json::text(&names, "encoding") != "UTF8" {
         return Err(why("a name has letters that this encoding may fold in its own way".to_string()));
     }
@@ -440,12 +446,18 @@ fn opened(
         ));
     }
     let is_for_role = path.is_some();
-    let places = safety::schemas(&names, tables, path.as_deref())?;
+    let mut places = safety::schemas(&names, tables, path.as_deref())?;
+    if !is_for_role {
+        // Functions and types beside the tables, such as those of extensions: the sieve knows each by its name, wherever it is.
+        let others = path::trusted(&names).into_iter().filter(|schema| !places.path.contains(schema));
+        let others: Vec<String> = others.collect();
+        places.path.extend(others);
+    }
     let path =
         [&["pg_catalog".to_string()], places.path.as_slice(), &["pg_temp".to_string()]].concat().join(", ");
     let plain = statement::with_schemas(&plain, &places.written).map_err(|error| why(error.to_string()))?;
     nesting::check(session, &plain, &places.path)?;
-    Ok(Open { plain, path, names, user: known.user.clone(), is_for_role, role })
+    Ok(Open { plain, path, schemas: places.path, names, user: known.user.clone(), is_for_role, role })
 }
 
 /// Prepares a statement in the transaction that is open, and ends that, whatever happens inside.
@@ -462,10 +474,12 @@ fn prepared<T>(
     let mut is_prepared = false;
     let mut inside = |session: &mut Session| {
         // The text has no semicolon, no literal and no comment: it cannot end here and go on as another statement.
-        session.plain(&format!(
-            "set local search_path = {}; prepare pgfathom_plan as {}; {OWN_PATH}",
-            open.path, open.plain
-        ))?;
+        session
+            .plain(&format!(
+                "set local search_path = {}; prepare pgfathom_plan as {}; {OWN_PATH}",
+                open.path, open.plain
+            ))
+            .map_err(|failed| NotPlanned::from(open.explained(failed)))?;
         is_prepared = true;
         let tables = session.query(&safety::of_tables(), &[&open.user, &open.plain])?;
         safety::check_tables(&tables, planner, open.is_for_role).map_err(NotPlanned::Why)?;
@@ -493,11 +507,11 @@ fn planned(
         false => executed(open, summary),
     };
     let explained = explain(session, open, &command)?;
-    let mut planning_ms = planning_of(&explained);
+    let mut planning_ms = tree::planning_of(&explained);
     if planning_ms.is_some_and(|ms| ms >= PLANNING_MS_MIN) {
         session.plain("discard plans")?;
         let again = explain(session, open, &command)?;
-        planning_ms = planning_of(&again).or(planning_ms);
+        planning_ms = tree::planning_of(&again).or(planning_ms);
     }
     let (mut nodes, count_of_nodes) = tree::nodes(&explained);
     let Some(top) = nodes.first() else {
@@ -544,11 +558,6 @@ fn planned(
         planning_ms,
     };
     Ok(Looked { plan, nodes, explained, details })
-}
-
-/// Milliseconds of planning, as EXPLAIN with SUMMARY has them.
-fn planning_of(explained: &Value) -> Option<f64> {
-    explained.get(0)?.get("Planning Time")?.as_f64()
 }
 
 /// The prepared statement with nulls: under `force_generic_plan` they have no influence on the plan. `more` are further options, each with its comma.

@@ -55,8 +55,7 @@ pub(crate) fn waits(
         if !sampled.is_empty() {
             let words = statement::parameterized(&sampled);
             let by_text = statement::text_id(&words);
-            // Another statement may have the same id of the server, for example with another alias: the words of one are not those of the other.
-            if query_id.is_empty() || texts.get(&query_id).is_some_and(|known| *known != by_text) {
+            if is_of_text(&query_id, &by_text, texts) {
                 query_id.clone_from(&by_text);
             }
             if texts.len() < SAMPLED_MAX && !texts.contains_key(&query_id) {
@@ -69,10 +68,27 @@ pub(crate) fn waits(
         *groups.entry([backend, of_session, wait_type, wait_event, query_id]).or_default() += sessions;
     }
     for ([backend, state, wait_type, wait_event, query_id], sessions) in groups {
-        let query_id = Some(query_id).filter(|id| !id.is_empty() && id != "0");
+        let query_id = id(query_id);
         let node = seen.node.to_string();
         batch.reading(seen.t_us, Wait { node, backend, state, wait_type, wait_event, query_id, sessions });
     }
+}
+
+/// Whether a statement is named by its text: the server has no id, or another statement has the same one, for example with another alias: the words of one
+/// are not those of the other.
+fn is_of_text(query_id: &str, by_text: &str, texts: &HashMap<String, String>) -> bool {
+    query_id.is_empty() || texts.get(query_id).is_some_and(|known| known != by_text)
+}
+
+fn id(query_id: String) -> Option<String> {
+    Some(query_id).filter(|id| !id.is_empty() && id != "0")
+}
+
+/// How the lines of [`waits`] name the statement with this id of the server, and this text where it was requested.
+pub(crate) fn named(query_id: &str, sampled: &str, texts: &HashMap<String, String>) -> Option<String> {
+    let by_text = (!sampled.is_empty()).then(|| statement::text_id(&statement::parameterized(sampled)));
+    let is_of_text = |by_text: &String| is_of_text(query_id, by_text, texts);
+    id(by_text.filter(is_of_text).unwrap_or_else(|| query_id.to_string()))
 }
 
 /// The event that keeps the text of a statement.

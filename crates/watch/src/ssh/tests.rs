@@ -66,7 +66,12 @@ fn a_machine_behind_a_pipe_is_read_with_its_banner_in_the_way() {
     let fake =
         Fake::new("local", "echo 'Welcome! ==> /proc/stat <=='; for last; do :; done; exec sh -c \"$last\"");
     let board = Arc::new(Board::new());
-    let process = Process { pid: std::process::id(), backend: "client backend".into(), wait: String::new() };
+    let process = Process {
+        pid: std::process::id(),
+        backend: "client backend".into(),
+        wait: String::new(),
+        query_id: None,
+    };
     board.set("n1", NodeState { active: vec![process], ..NodeState::default() });
     let clock = Clock::start();
     let mut host = fake.host(&board);

@@ -3,6 +3,8 @@
 use super::plans::{PRELOAD, ROLE, end, nodes, watch_as};
 use super::watched::{Watch, client, client_of, on_each};
 use lab::throwaway::Throwaway;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A watch of a superuser, after its first tick.
 fn watched(server: &Throwaway) -> Watch {
@@ -256,8 +258,11 @@ fn a_table_of_another_role_is_planned_when_its_user_is_seen_to_use_it() {
         let planned_during = |text: &'static str, before: &'static str| {
             let mut session = client_of(server, "app", "app");
             session.batch_execute(before).unwrap();
+            // It is at work for as long as it is watched: on a busy machine one look may take a second.
+            let watched = Arc::new(AtomicBool::new(true));
+            let while_watched = Arc::clone(&watched);
             let at_work = std::thread::spawn(move || {
-                for _ in 0..18 {
+                while while_watched.load(Ordering::Relaxed) {
                     session.batch_execute(text).expect("it runs");
                 }
                 session.batch_execute("commit").expect("it ends");
@@ -268,6 +273,7 @@ fn a_table_of_another_role_is_planned_when_its_user_is_seen_to_use_it() {
                 watch.skip(std::time::Duration::from_millis(900));
                 watch.tick();
             }
+            watched.store(false, Ordering::Relaxed);
             at_work.join().expect("the application ends");
             end(&mut watch);
             client(server, "reset").batch_execute("select pg_stat_statements_reset()").expect("it runs");
@@ -283,6 +289,27 @@ fn a_table_of_another_role_is_planned_when_its_user_is_seen_to_use_it() {
             "{tables:?} {why}"
         );
         assert!(version >= 140_000 || why.contains("was seen to hold its lock"), "{why}");
+        // The end may be the first time that the statement is due: one that runs for seconds then.
+        let mut session = client_of(server, "app", "app");
+        session.batch_execute("select count(*) from orders, pg_sleep(0.3) where note = '8'").unwrap();
+        let mut watch = watch_as(server, "postgres");
+        let watched = Arc::new(AtomicBool::new(true));
+        let while_watched = Arc::clone(&watched);
+        let at_work = std::thread::spawn(move || {
+            while while_watched.load(Ordering::Relaxed) {
+                session
+                    .batch_execute("select count(*) from orders, pg_sleep(0.3) where note = '8'")
+                    .expect("it runs");
+            }
+        });
+        std::thread::sleep(std::time::Duration::from_millis(700));
+        watch.skip(std::time::Duration::from_secs(10));
+        end(&mut watch);
+        watched.store(false, Ordering::Relaxed);
+        at_work.join().expect("the application ends");
+        let is_planned = nodes(&watch).iter().any(|node| node.relation == "public.orders");
+        assert_eq!(is_planned, version >= 140_000, "{}", watch.why_missing("plans"));
+        client(server, "reset").batch_execute("select pg_stat_statements_reset()").expect("it runs");
         for (before, text) in [
             (
                 "begin; create temporary table batch as select generate_series(1, 20000) id; select public.uses()",

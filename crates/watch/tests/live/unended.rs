@@ -103,3 +103,40 @@ fn tables_that_a_session_has_for_itself_are_left_alone() {
         assert!(view.contains("GROUP BY") && !view.contains("4711"), "{view}");
     });
 }
+
+#[test]
+fn the_memory_of_sessions_is_read_by_application() {
+    on_each(&[], |server| {
+        // A prepared statement of its own for each request is kept until the session ends.
+        let mut billing = client(server, "billing");
+        let mut quiet = client(server, "quiet");
+        quiet.batch_execute("select 1").unwrap();
+        let mut watch = Watch::of(&server.spec());
+        let mut next = 0;
+        for _ in 0..5 {
+            for _ in 0..200 {
+                next += 1;
+                let columns: Vec<String> = (0..40).map(|at| format!("g + {at} as c{at}")).collect();
+                let text = format!(
+                    "prepare p{next} as select {} from generate_series(1, {next}) g",
+                    columns.join(", ")
+                );
+                billing.batch_execute(&format!("{text}; execute p{next}")).unwrap();
+            }
+            watch.tick();
+            watch.skip(Duration::from_secs(5));
+        }
+        let of = |application: &str| -> Vec<u64> {
+            let lines = watch.seen.lines.iter().filter_map(|(_, _, line)| match line {
+                Sampled::SessionMemory(line) if line.application == application => line.private_bytes,
+                _ => None,
+            });
+            lines.collect()
+        };
+        let (billing, quiet) = (of("billing"), of("quiet"));
+        assert!(billing.len() >= 3 && quiet.len() >= 3, "{billing:?} {quiet:?}");
+        assert!(billing.windows(2).all(|pair| pair[1] > pair[0]), "{billing:?}");
+        assert!(billing.last() > billing.first().map(|first| first + 4_000_000).as_ref(), "{billing:?}");
+        assert!(quiet.last() < quiet.first().map(|first| first + 2_000_000).as_ref(), "{quiet:?}");
+    });
+}

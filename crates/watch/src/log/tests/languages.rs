@@ -15,12 +15,29 @@ fn look(follower: &mut Follower, reported: &mut Recorded) -> (Vec<Missing>, Vec<
 }
 
 fn style(line_prefix: &str, language: &str) -> Style {
-    Style { line_prefix: line_prefix.to_string(), language: language.to_string() }
+    Style { line_prefix: line_prefix.to_string(), language: language.to_string(), is_terse: false }
 }
 
 fn styled(path: &Path, format: Format, line_prefix: &str, language: &str) -> Follower {
     let source = Source { path: path.to_path_buf(), format, collected_in: None };
     Follower::new(Place::Node("n1".to_string()), source, style(line_prefix, language))
+}
+
+#[test]
+fn a_terse_log_is_reported_until_it_has_contexts() {
+    let folder = Folder::new("origins");
+    let path = folder.0.join("log");
+    append(&path, "");
+    let (mut follower, mut reported) = (styled(&path, Format::Stderr, "%m [%p] ", "C"), Recorded::default());
+    follower.restyle(Style { is_terse: true, ..follower.style.clone() });
+    let (missing, _) = look(&mut follower, &mut reported);
+    assert_eq!(missing.len(), 1, "{missing:?}");
+    assert!(missing[0].what == ORIGINS && missing[0].lost.contains("deadlocks"), "{missing:?}");
+    assert!(missing[0].why.contains("ALTER SYSTEM SET log_error_verbosity"), "{missing:?}");
+    // A collected log has the contexts in any case.
+    let mut collected = styled(&path, Format::Csv, "", "C");
+    collected.restyle(Style { is_terse: true, ..collected.style.clone() });
+    assert_eq!(look(&mut collected, &mut Recorded::default()).0, []);
 }
 
 #[test]

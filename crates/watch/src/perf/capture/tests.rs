@@ -143,3 +143,14 @@ fn one_that_was_there_before_is_known_by_its_addresses() {
     assert_eq!((seen[3].0.as_str(), seen[4].0.as_str()), ("-", "-"), "one of its addresses does not fit");
     assert_eq!(seen[5].0, "-", "many programs have code at this address");
 }
+
+#[test]
+fn a_process_that_has_ended_keeps_the_name_of_an_earlier_look() {
+    let sample = |pid: u32| Sample { t_ns: 0, pid, tid: pid, cpu: 0, frames: [Frame::User(1)].into() };
+    let samples = Samples { all: vec![sample(7), sample(8)], ..Samples::default() };
+    let mut captured = Captured::of(&samples, Path::new("/nowhere"));
+    assert_eq!(captured.command(&samples.all[0]), None);
+    captured.take_names(&samples, &BTreeMap::from([(7, "postgres".to_string()), (9, "other".to_string())]));
+    assert_eq!(captured.command(&samples.all[0]), Some("postgres"));
+    assert_eq!(captured.command(&samples.all[1]), None);
+}

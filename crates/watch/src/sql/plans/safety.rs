@@ -9,6 +9,7 @@
 //!
 //! The tables are those that the server has locked for PREPARE, which analyses a statement and does not plan it; they are not those of the parser.
 
+use super::path::{self, ELSEWHERE, looked, of_role, whose};
 use super::types::NotPlanned;
 use crate::sql::json::{flag, list, text};
 use crate::sql::powers::{IS_POWERFUL, OTHERS, TRUSTED, is_engine};
@@ -68,7 +69,7 @@ fn calls_forbidden(tree: &str) -> String {
 }
 
 /// About the names in a text: $1 all words, $2 names of tables without a schema, $3 the role that ran it, $4 tables that its sessions are
-/// seen to use by it. A type is named by its own name or, as the type of rows, by that of its table.
+/// seen to use by it, $5 the text. A type is named by its own name or, as the type of rows, by that of its table.
 pub(super) fn of_names() -> String {
     format!(
         "with recursive {}, {OTHERS}, {}, {} select json_build_object('database', current_database(), 'encoding', pg_catalog.getdatabaseencoding(),
@@ -85,6 +86,8 @@ pub(super) fn of_names() -> String {
           'role', (select pg_catalog.quote_ident(rolname) from pg_catalog.pg_roles where rolname::text = $3 and not rolsuper),
           'reader', exists (select from pg_catalog.pg_roles where rolname = 'pg_read_all_data' and not rolsuper),
           'path', (select json_agg(pg_catalog.quote_ident(nspname) order by at) from looked where not is_left_out),
+          'looked', (select json_agg(json_build_array(pg_catalog.quote_ident(nspname), who, who_untrusted) order by at) from looked),
+          'elsewhere', {ELSEWHERE},
           'hidden', exists (select from pg_catalog.pg_operator where oprcode in (select oid from loose)
                 or oprowner not in (select oid from trusted) or oid >= 16384 and oprcode in (select oid from forbidden union all select oid from written))
             or exists (select from pg_catalog.pg_cast where castfunc in (select oid from forbidden))
@@ -103,7 +106,7 @@ pub(super) fn of_names() -> String {
           'tables', (select json_agg(json_build_array(c.relname, pg_catalog.quote_ident(n.nspname), n.nspowner not in (select oid from trusted)
                or exists (select from pg_catalog.aclexplode(coalesce(n.nspacl, pg_catalog.acldefault('n', n.nspowner))) a
                  where a.privilege_type = 'CREATE' and a.grantee not in (select oid from trusted))
-               or exists (select from pg_catalog.pg_class o where o.relnamespace = n.oid and o.relowner not in (select oid from trusted)), {},
+               or exists (select from pg_catalog.pg_class o where o.relnamespace = n.oid and o.relowner not in (select oid from trusted)), ({}) is not null,
                c.relowner in (select oid from of_role) and n.nspowner in (select oid from of_role) or c.oid::text = any($4::text[]),
                (select at from looked where looked.oid = n.oid))) from pg_catalog.pg_class c
              join pg_catalog.pg_namespace n on n.oid = c.relnamespace where c.relname = any($2::text[]::name[]) and c.relkind in ('r', 'p', 'v', 'm', 'f')
@@ -115,66 +118,14 @@ pub(super) fn of_names() -> String {
         of_role("$3"),
         looked("$3"),
         is_engine(),
-        others_may_make("n"),
-    )
-}
-
-/// The roles whose objects a role, a parameter of the question, uses in any case: superusers, itself, and the owner of this database, who sets the search path
-/// of every session there anyway (ALTER DATABASE). Goes behind `with`.
-fn of_role(role: &str) -> String {
-    format!(
-        "of_role as materialized (select oid from pg_catalog.pg_roles where rolsuper or rolname::text = {role}
-     or rolname = 'pg_database_owner'
-     or oid = (select datdba from pg_catalog.pg_database where datname = current_database()))"
-    )
-}
-
-/// Whether others than those may make, rename or drop objects in a schema, or did: what they have there could be found in the place of what is meant.
-fn others_may_make(schema: &str) -> String {
-    let theirs = |class: &str, prefix: &str| {
-        format!(
-            " or exists (select from pg_catalog.{class} o where o.{prefix}namespace = {schema}.oid and o.{prefix}owner not in (select oid from of_role))"
-        )
-    };
-    let objects: String = [
-        ("pg_proc", "pro"),
-        ("pg_operator", "opr"),
-        ("pg_class", "rel"),
-        ("pg_type", "typ"),
-        ("pg_collation", "coll"),
-    ]
-    .iter()
-    .map(|(class, prefix)| theirs(class, prefix))
-    .collect();
-    format!(
-        "{schema}.nspowner not in (select oid from of_role) or exists (select from pg_catalog.aclexplode(coalesce({schema}.nspacl,
-              pg_catalog.acldefault('n', {schema}.nspowner))) a where a.privilege_type = 'CREATE' and a.grantee not in (select oid from of_role)){objects}"
-    )
-}
-
-/// The schemas in which that role finds names, if its sessions have not set others, and whether planning leaves them out: those in which others may make
-/// objects, or did, unless the role's own setting in this database names them. Goes behind [`of_role`].
-fn looked(role: &str) -> String {
-    let settings = "pg_catalog.pg_db_role_setting s, pg_catalog.unnest(s.setconfig) c where c like 'search_path=%'
-              and s.setdatabase in (0, (select oid from pg_catalog.pg_database where datname = current_database()))";
-    let of_role = format!("(select oid from pg_catalog.pg_roles where rolname::text = {role})");
-    let setting = format!(
-        "(select pg_catalog.substr(c, 13) from {settings} and s.setrole in (0, {of_role}) order by s.setrole = 0, s.setdatabase = 0 limit 1)"
-    );
-    // A setting of the role goes before that of the database: where there is one here, the words below are its own.
-    format!(
-        "looked as materialized (select n.oid, n.nspname, w.at, ({}) and not exists (select from {settings} and s.setrole = {of_role}) is_left_out
-            from pg_catalog.unnest(pg_catalog.string_to_array(coalesce({setting}, '\"$user\", public'), ',')) with ordinality w (word, at)
-            join pg_catalog.pg_namespace n on n.nspname = case pg_catalog.btrim(w.word, ' \"') when '$user' then {role} else pg_catalog.btrim(w.word, ' \"') end
-            where n.nspname !~ '^pg_')",
-        others_may_make("n")
+        whose("n", "of_role"),
     )
 }
 
 /// The first of the tables that is compared by operators of a left out schema, such as those of an extension, with that schema: the operators are for the type
 /// of a column, or for what a domain or an array of it is made of, and may be in the text, $2. Planned without them, `citext = text` would be a comparison of
 /// texts, which another index serves. LIKE, IN and BETWEEN stand for some of them.
-const LEFT_OUT: &str = "(select json_build_array(min(c.relname::text), min(pg_catalog.quote_ident(s.nspname))) from mine c
+const LEFT_OUT: &str = "(select json_build_array(min(c.relname::text), min(pg_catalog.quote_ident(s.nspname)), min(s.who)) from mine c
     join pg_catalog.pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
     join looked s on s.is_left_out join pg_catalog.pg_operator o on o.oprnamespace = s.oid and o.oprowner in (select oid from of_role)
     where (pg_catalog.strpos($2, o.oprname::text) > 0 or o.oprname in ('=', '<>', '<', '<=', '>', '>=', '~~', '!~~', '~~*', '!~~*'))
@@ -361,12 +312,11 @@ pub(super) enum Planner {
 
 /// Whether the locked tables may be planned; else why not. `is_for_role`: schemas in which others may make objects are left out of the path.
 pub(super) fn check_tables(answer: &Value, planner: Planner, is_for_role: bool) -> Result<(), String> {
-    if let (true, Some(table), Some(schema)) =
-        (is_for_role, answer["left_out"][0].as_str(), answer["left_out"][1].as_str())
-    {
+    let left_out = &answer["left_out"];
+    if let (true, Some(table), Some(schema)) = (is_for_role, left_out[0].as_str(), left_out[1].as_str()) {
         return Err(format!(
-            "operators in schema {schema} compare columns of table {table}, and others than the role that ran it, the database's owner and superusers may make \
-             objects there: without them the plan would be another one; REVOKE CREATE ON SCHEMA {schema} FROM PUBLIC, or ALTER ROLE ... SET search_path"
+            "operators in schema {schema} compare columns of table {table}, and the schema is left out: {}; without them the plan would be another one",
+            path::left_out(schema, left_out[2].as_str().unwrap_or_default())
         ));
     }
     let reasons = [

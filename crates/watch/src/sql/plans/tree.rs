@@ -254,6 +254,11 @@ pub(super) fn names(nodes: &[TreeNode]) -> Vec<String> {
     all.into_iter().take(NAMES_MAX).collect()
 }
 
+/// Milliseconds of planning, as EXPLAIN with SUMMARY has them.
+pub(super) fn planning_of(explained: &Value) -> Option<f64> {
+    explained.get(0)?.get("Planning Time")?.as_f64()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

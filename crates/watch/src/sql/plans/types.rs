@@ -68,6 +68,9 @@ pub(super) enum Alone {
 /// SQLSTATE of a lock that was not free within the limit.
 const LOCK_NOT_AVAILABLE: &str = "55P03";
 
+/// SQLSTATE: undefined function or operator, undefined type.
+pub(super) const IS_UNDEFINED: [&str; 2] = ["42883", "42704"];
+
 /// SQLSTATE: undefined function or operator, ambiguous function, datatype mismatch, indeterminate datatype.
 const OF_TYPES: [&str; 4] = ["42883", "42725", "42804", "42P18"];
 

@@ -8,12 +8,16 @@
 //! be the same before and after the locks are read.
 
 use super::NotPlanned;
-use crate::sql::session::Session;
+use crate::collect::Batch;
+use crate::sql::session::{Failed, Session};
+use crate::sql::{Link, Node, Tick};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
-/// Statements for which it is looked at once.
-const STATEMENTS_MAX: usize = 10;
+/// How long the end of a recording waits for a session that is seen to use a table, and how often it looks.
+const END_MAX: Duration = Duration::from_millis(1_500);
+const AGAIN: Duration = Duration::from_millis(40);
 
 /// Sessions at work with the statements $1: statement, role, process, when it began, the tables that it has locked.
 const HOLDERS: &str = "with at_work as materialized (select a.pid, a.usename::text as \"user\", a.query_start, pg_catalog.to_jsonb(a)->>'query_id' as query_id
@@ -41,9 +45,7 @@ pub(super) struct Used {
 impl Used {
     /// A statement waits for it.
     pub(super) fn want(&mut self, query_id: String, why: String) {
-        if self.wanted.len() < STATEMENTS_MAX {
-            self.wanted.insert(query_id, why);
-        }
+        self.wanted.insert(query_id, why);
     }
 
     /// The statements that still wait, and why.
@@ -90,6 +92,42 @@ impl Used {
             }
         }
         found
+    }
+}
+
+impl Node {
+    /// Looks whether roles use the tables of others that their statements name: what is found may be tried again.
+    pub(super) fn look_at_use(&mut self) -> Result<Vec<String>, Failed> {
+        let Link::Up(up) = &mut self.link else { return Ok(vec![]) };
+        let found = match self.plans.used.look(&mut up.session) {
+            Ok(found) => found,
+            Err(NotPlanned::Gone(failed)) => return Err(failed),
+            // A look that is refused is one that has seen nothing.
+            Err(_) => vec![],
+        };
+        for id in &found {
+            self.plans.seen.remove(id);
+        }
+        Ok(found)
+    }
+
+    /// The end of a recording, which may be the first time that statements are due: looks for a while whether they use what they name, and keeps the reason of
+    /// those that were not seen to.
+    pub(super) fn plan_what_is_used(&mut self, tick: &Tick, batch: &mut Batch) -> Result<(), Failed> {
+        let begun = Instant::now();
+        while !self.plans.used.wanted.is_empty() && begun.elapsed() < END_MAX {
+            let found = self.look_at_use()?;
+            if found.is_empty() {
+                std::thread::sleep(AGAIN);
+                continue;
+            }
+            let due = self.plans.due(true);
+            self.plan_each(tick, due.into_iter().filter(|one| found.contains(&one.query_id)), true, batch)?;
+        }
+        for (id, why) in self.plans.used.unproved() {
+            self.record_why(tick, id, why, batch);
+        }
+        Ok(())
     }
 }
 
