@@ -36,10 +36,12 @@ pub(crate) const THINGS_MAX: usize = 4_096;
 pub const EVENTS_MAX: usize = 200_000;
 
 /// The fields of a line that identify its object. Other sources have one object per place.
-const KEYS: [(&str, &[&str]); 29] = [
+const KEYS: [(&str, &[&str]); 31] = [
     ("activity", &["application", "user", "database", "client"]),
     ("connected", &["application", "user", "database", "client"]),
     ("pool", &["pooler", "database", "user"]),
+    ("pooler", &["pooler"]),
+    ("session_memory", &["application", "user"]),
     ("slru", &["name"]),
     ("core", &["cpu"]),
     ("disk", &["device"]),
@@ -198,7 +200,7 @@ impl Case {
         }
         // Stacks are summed up without their times.
         if interval.is_none() {
-            let (stacks, problems) = Stacks::read(dir);
+            let (stacks, problems) = Stacks::read(dir, case.run.started.monotonic_us);
             case.stacks = stacks;
             case.missing.extend(problems);
         }

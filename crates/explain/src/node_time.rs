@@ -39,6 +39,9 @@ pub(crate) const ELSEWHERE: [&str; 6] =
     [SLEEPING, FOR_CLIENT, FOR_STANDBYS, IN_EXTENSIONS, AGREEMENT, FOR_NODES];
 /// Name of the rest.
 pub(crate) const UNACCOUNTED: &str = "unaccounted";
+/// Functions listed per statement, and the share of its samples that makes one worth it.
+const FUNCTIONS_MAX: usize = 4;
+const FUNCTION_SHARE_MIN: f64 = 0.05;
 /// Wait events listed per part and statement.
 const EVENTS_MAX: usize = 3;
 /// The same for locks and lightweight locks, which have many names.
@@ -47,8 +50,11 @@ const LOCKS_MAX: usize = 6;
 const WOKEN_NOTED: f64 = 0.05;
 /// Statements listed.
 const STATEMENTS_MAX: usize = 10;
-/// Statements below this share of the time are not listed.
+/// Statements below this share of the time are not listed, unless they are this part of all executions, and so many a second: what such a statement costs is
+/// the way between client and server, and not its execution, which is all that the server counts.
 const STATEMENT_SHARE_MIN: f64 = 0.01;
+const OF_CALLS_MIN: f64 = 0.3;
+const CALLS_PER_S_MIN: f64 = 500.0;
 /// The server's count is believed unless it is below this share of what the samples show.
 const COUNTED_SHARE_MIN: f64 = 0.8;
 /// Fewer samples than these share nothing out.
@@ -165,17 +171,7 @@ fn of(case: &Case, node: &str, windows: &[Window]) -> Option<NodeTime> {
     let by_server = by_server.map(|sessions| (sessions - begun).max(seen.min(sessions)));
     let by_server = by_server.map(|sessions| sessions + parallel);
     let is_counted = by_server.is_some_and(|sessions| sessions >= seen * COUNTED_SHARE_MIN);
-    let mut notes = vec![];
-    if begun > 0.0 {
-        notes.push(
-            "a statement that began before this time ended in it: only what lies in it counts".to_string(),
-        );
-    }
-    if let Some(sessions) = by_server.filter(|_| !is_counted) {
-        notes.push(format!(
-            "the server has counted {sessions:.2} active sessions so far: a statement is counted when it ends, so the samples are used instead"
-        ));
-    }
+    let mut notes = of_the_whole(begun, by_server.filter(|_| !is_counted));
     let scheduler = scheduled(case, node, windows);
     let mut active = by_server.filter(|_| is_counted).unwrap_or(seen);
     if let Some(scheduled) = scheduler {
@@ -189,7 +185,12 @@ fn of(case: &Case, node: &str, windows: &[Window]) -> Option<NodeTime> {
         () if case.is_for_nodes(node, kind, event) => FOR_NODES,
         () => part_of(kind, event),
     };
-    let parts = parts(name_of, waits, windows, samples, active, scheduler);
+    let (parts, waited) = parts(name_of, waits, windows, samples, active, scheduler);
+    if waited >= active * WOKEN_NOTED {
+        notes.push(format!(
+            "{waited:.2} sessions of \"{FOR_CPU}\" are processes that ended between two looks (parallel workers): they are taken to wait as long as the others"
+        ));
+    }
     let woken: f64 = parts.iter().filter_map(|part| part.woken).sum();
     if woken >= active * WOKEN_NOTED {
         notes.push(format!(
@@ -212,6 +213,22 @@ fn of(case: &Case, node: &str, windows: &[Window]) -> Option<NodeTime> {
         statements: statements(case, node, windows, waits, active),
         notes,
     })
+}
+
+/// How the whole was counted, where that is not plain: sessions of statements that began before, and what the server counts if that is not believed.
+fn of_the_whole(begun: f64, disbelieved: Option<f64>) -> Vec<String> {
+    let mut notes = vec![];
+    if begun > 0.0 {
+        notes.push(
+            "a statement that began before this time ended in it: only what lies in it counts".to_string(),
+        );
+    }
+    if let Some(sessions) = disbelieved {
+        notes.push(format!(
+            "the server has counted {sessions:.2} active sessions so far: a statement is counted when it ends, so the samples are used instead"
+        ));
+    }
+    notes
 }
 
 /// What could not be seen of a node's sessions.
@@ -264,6 +281,13 @@ struct Scheduled {
 }
 
 impl Scheduled {
+    /// Average sessions of processes that ended before the next look and waited for a CPU: no count of theirs is left, so they are taken to have waited as long
+    /// for each second on a CPU as the others. `computing` is what samples show without a wait and nothing else explains.
+    fn ended_waited(self, computing: f64) -> f64 {
+        let by_others = if self.run > 0.0 { self.ended * self.wait / self.run } else { 0.0 };
+        by_others.min(computing).max(0.0)
+    }
+
     /// Average sessions whose process had a statement to read and no CPU. `active` is what the server counts, `computing` what samples show without a wait.
     /// Each statement is one turn on a CPU, and turns wait equally long.
     fn unread(self, active: f64, computing: f64, statements_per_s: Option<f64>) -> f64 {
@@ -305,7 +329,7 @@ fn scheduled(case: &Case, node: &str, windows: &[Window]) -> Option<Scheduled> {
     })
 }
 
-/// The parts, the largest first, and the rest.
+/// The parts, the largest first, and the rest; and what of *waiting for a CPU* is taken from others, in average sessions.
 fn parts(
     name_of: impl Fn(&str, &str) -> &'static str,
     waits: &Waits,
@@ -313,12 +337,14 @@ fn parts(
     samples: f64,
     active: f64,
     scheduler: Option<Scheduled>,
-) -> Vec<NodePart> {
+) -> (Vec<NodePart>, f64) {
     let mut sampled: BTreeMap<&str, (f64, Events)> = BTreeMap::new();
+    let mut computing = 0.0;
     for (event, series) in waits.of(Who::Client) {
         let sessions = series.within(windows).sum() / samples;
         let name = name_of(&event.0, &event.1);
         if sessions <= 0.0 || name == CPU && scheduler.is_some() {
+            computing += sessions;
             continue;
         }
         let part = sampled.entry(name).or_default();
@@ -356,16 +382,20 @@ fn parts(
             NodePart { woken: woken_of(sessions), ..part(name, sessions * scale, false, events) }
         })
         .collect();
-    if scheduler.is_some() {
-        parts.push(part(FOR_CPU, wait - woken, true, vec![]));
-        // Sessions that ended computed for a part of what nothing else explains, and background processes for the rest of it.
-        let explained = run + parts.iter().map(|part| part.sessions).sum::<f64>();
-        parts.push(part(ON_CPU, run + ended.min((active - explained).max(0.0)), true, vec![]));
+    let mut waited = 0.0;
+    if let Some(scheduled) = scheduler {
+        // Processes that ended computed for a part of what nothing else explains, and background processes for the rest of it.
+        let explained = wait - woken + run + parts.iter().map(|part| part.sessions).sum::<f64>();
+        let rest = (active - explained).max(0.0);
+        let on_cpu = run + ended.min(rest);
+        waited = scheduled.ended_waited(computing - on_cpu - (wait - woken)).min(rest - ended.min(rest));
+        parts.push(part(FOR_CPU, wait - woken + waited, true, vec![]));
+        parts.push(part(ON_CPU, on_cpu, true, vec![]));
     }
     parts.sort_by(|left, right| right.sessions.total_cmp(&left.sessions));
     let explained: f64 = parts.iter().map(|part| part.sessions).sum();
     parts.push(part(UNACCOUNTED, (active - explained).max(0.0), false, vec![]));
-    parts
+    (parts, waited)
 }
 
 /// The statements that took the most of the time: as pg_stat_statements counted them, else as the samples show them.
@@ -408,11 +438,23 @@ fn statements(case: &Case, node: &str, windows: &[Window], waits: &Waits, active
     for (statement, _) in &mut all {
         statement.share = if active > 0.0 { (statement.sessions / active).min(1.0) } else { 0.0 };
     }
-    all.retain(|(statement, _)| statement.share >= STATEMENT_SHARE_MIN);
+    let calls: f64 = all.iter().filter_map(|(one, _)| one.calls_per_s).sum();
+    let is_frequent = |one: &StatementTime| {
+        one.calls_per_s.is_some_and(|own| own >= CALLS_PER_S_MIN && own >= calls * OF_CALLS_MIN)
+    };
+    all.retain(|(statement, _)| statement.share >= STATEMENT_SHARE_MIN || is_frequent(statement));
     all.sort_by(|left, right| right.0.sessions.total_cmp(&left.0.sessions));
-    all.truncate(STATEMENTS_MAX);
+    let mut listed = 0;
+    all.retain(|(statement, _)| {
+        listed += 1;
+        listed <= STATEMENTS_MAX || is_frequent(statement)
+    });
     let with_events = |(statement, ids): (StatementTime, Vec<String>)| StatementTime {
         events: waits.events_of(&ids, EVENTS_MAX),
+        functions: case
+            .stacks
+            .as_ref()
+            .map_or(vec![], |stacks| stacks.functions_of(node, &ids, FUNCTION_SHARE_MIN, FUNCTIONS_MAX)),
         ..statement
     };
     all.into_iter().map(with_events).collect()

@@ -126,7 +126,7 @@ impl Need {
 }
 
 /// The names under which the collectors of a source report what they could not read, if they differ from the source's.
-const COLLECTORS: [(&str, &[&str]); 19] = [
+const COLLECTORS: [(&str, &[&str]); 20] = [
     ("server", &["sessions of other roles"]),
     ("wait", &["server", "sessions of other roles", "hidden sessions"]),
     ("session", &["server", "sessions of other roles", "hidden sessions"]),
@@ -135,6 +135,7 @@ const COLLECTORS: [(&str, &[&str]); 19] = [
     ("replication", &["server", "sessions of other roles"]),
     ("slot", &["server"]),
     ("pool", &["pools"]),
+    ("pooler", &["pools"]),
     ("subscription", &["server", "subscriptions"]),
     ("progress", &["server"]),
     ("table", &["server", "tables"]),

@@ -3,6 +3,7 @@
 mod access;
 mod applied;
 mod asleep;
+mod band;
 mod behind;
 mod built_in;
 mod bursts;
@@ -25,6 +26,7 @@ mod file;
 mod filesystem;
 mod form;
 pub(crate) mod generator;
+mod growth;
 mod inside;
 mod inspect;
 mod isolation;
@@ -49,6 +51,8 @@ pub(crate) mod plan;
 mod policy;
 mod poll;
 mod pool;
+mod prepared;
+mod profile;
 mod queue;
 mod raised;
 mod reference;
@@ -60,6 +64,7 @@ mod repeated;
 pub(crate) mod replication;
 mod rounds;
 mod savepoints;
+mod shadow;
 mod shift;
 mod siblings;
 mod slice;
@@ -85,7 +90,7 @@ use crate::rule::Rule;
 pub(crate) use paste::literal;
 
 /// Those in front of the rules about plans.
-const BEFORE: [&[Rule]; 37] = [
+const BEFORE: [&[Rule]; 40] = [
     generator::RULES,
     shift::RULES,
     spread::RULES,
@@ -96,6 +101,7 @@ const BEFORE: [&[Rule]; 37] = [
     remote::RULES,
     file::RULES,
     odd::RULES,
+    shadow::RULES,
     own::RULES,
     peculiar::RULES,
     memory::RULES,
@@ -108,6 +114,8 @@ const BEFORE: [&[Rule]; 37] = [
     rounds::RULES,
     volume::RULES,
     upsert::RULES,
+    profile::RULES,
+    prepared::RULES,
     versions::RULES,
     locked::RULES,
     asleep::RULES,
@@ -126,7 +134,7 @@ const BEFORE: [&[Rule]; 37] = [
 ];
 
 /// Those behind them.
-const AFTER: [&[Rule]; 36] = [
+const AFTER: [&[Rule]; 38] = [
     siblings::RULES,
     remainder::RULES,
     checked::RULES,
@@ -139,6 +147,8 @@ const AFTER: [&[Rule]; 36] = [
     form::RULES,
     access::RULES,
     temporary::RULES,
+    growth::RULES,
+    band::RULES,
     elsewhere::RULES,
     estimate::RULES,
     inspect::RULES,

@@ -229,13 +229,11 @@ fn statement_time(out: &mut String, statement: &StatementTime) {
     if !statement.outer.is_empty() {
         fold(out, &below, &format!("inside of: {}", one_line(&statement.outer, STATEMENT_CHARS)));
     }
-    if !statement.events.is_empty() {
-        let events: Vec<String> = statement
-            .events
-            .iter()
-            .map(|(name, share)| format!("{name} {}", units::percent(*share)))
-            .collect();
-        fold(out, &below, &format!("seen in {}", events.join(", ")));
+    for (words, shares) in [("seen in", &statement.events), ("computes in", &statement.functions)] {
+        if !shares.is_empty() {
+            let each = shares.iter().map(|(name, share)| format!("{name} {}", units::percent(*share)));
+            fold(out, &below, &format!("{words} {}", each.collect::<Vec<_>>().join(", ")));
+        }
     }
 }
 

@@ -581,19 +581,3 @@ fn nothing_is_ruled_out_that_nothing_looked_at() {
         whole.ruled_out
     );
 }
-
-#[test]
-fn a_program_on_the_disk_is_named() {
-    let mut scene = fired("IO-10");
-    assert!(of(&scene.explain(), "IO-10").missing.iter().any(|line| line.contains("name of the program")));
-    let program = json!({"host": "h1", "program": "restic"});
-    scene.set(
-        "program",
-        program.clone(),
-        json!({"processes": 2, "read_bytes": 0, "write_bytes": 36_000_000}),
-    );
-    assert!(of(&scene.explain(), "IO-10").claim.contains("restic's"));
-    // One that moves little is not the one.
-    scene.set("program", program, json!({"write_bytes": 2_000_000}));
-    assert!(!of(&scene.explain(), "IO-10").claim.contains("restic"));
-}

@@ -14,6 +14,7 @@ mod manual;
 mod mutex;
 mod named;
 mod pasted;
+mod refusals;
 mod rules;
 mod shares;
 mod sized;

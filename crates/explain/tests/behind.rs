@@ -176,6 +176,80 @@ fn the_connections_of_a_database_limit_its_pool() {
 }
 
 #[test]
+fn a_database_that_is_paused_in_the_pooler_is_that_and_no_small_pool() {
+    let mut scene = Scene::healthy();
+    pool(&mut scene, "transaction", 22, (0, 0, 0));
+    let keys = json!({"node": "n1", "pooler": POOLER, "database": "cart", "user": "app"});
+    scene.set("pool", keys.clone(), json!({"paused": true, "max_wait_us": 9_000_000}));
+    let found = scene.explain();
+    let finding = of(&found, "SES-13");
+    assert!(
+        finding.claim.contains("database cart is paused in pgbouncer (PAUSE): 22 clients in its queue"),
+        "{}",
+        finding.claim
+    );
+    assert_eq!(found.findings.iter().filter(|finding| finding.rule == "SES-13").count(), 1);
+    assert!(commands(finding).contains("RESUME"), "{}", commands(finding));
+    scene.set("pool", keys.clone(), json!({"paused": false}));
+    assert!(scene.explain().findings.iter().all(|finding| !finding.claim.contains("is paused")));
+    // Without a connection the pool is not too small.
+    scene.set(
+        "pool",
+        keys.clone(),
+        json!({"servers_active": 0, "servers_free": 0, "transactions": 0, "queries": 0}),
+    );
+    let found = scene.explain();
+    assert!(of(&found, "SES-13").claim.contains("and none is open"), "{}", of(&found, "SES-13").claim);
+    scene.set("pool", keys, json!({"transactions": 300, "queries": 300, "transaction_us": 300_000}));
+    assert!(scene.explain().findings.iter().all(|finding| !finding.claim.contains("none is open")));
+}
+
+/// A healthy server whose log has an error a hundred times, with these fields.
+fn refused(message: &str, more: Value) -> Scene {
+    let mut scene = Scene::healthy();
+    let mut fields = json!({"node": "n1", "severity": "ERROR", "repeated": 400});
+    fields.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+    scene.event(5, record::event::SERVER_LOG, message, fields);
+    scene
+}
+
+#[test]
+fn an_error_is_named_with_its_reason_and_with_who_causes_it() {
+    let claim = |scene: &Scene| of(&scene.explain(), "TXN-13").claim.clone();
+    let message = "password authentication failed for user \"hr\"";
+    let fatal =
+        |detail: &str| refused(message, json!({"severity": "FATAL", "sqlstate": "28P01", "detail": detail}));
+    assert!(claim(&fatal("User \"hr\" has an expired password.")).contains("VALID UNTIL"));
+    assert!(claim(&fatal("Password does not match for user \"hr\".")).contains("wrong password"));
+
+    let mut scene = refused("canceling statement due to user request", json!({"sqlstate": "57014"}));
+    assert!(claim(&scene).contains("cancelled by request"), "{}", claim(&scene));
+    let text = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE now() - query_start > $1";
+    let fields = json!({"node": "n1", "query_id": "42", "text": text, "user": "ops"});
+    scene.event(6, record::event::QUERY, "a statement seen for the first time", fields);
+    assert!(claim(&scene).contains("pg_cancel_backend(pid) FROM") && claim(&scene).contains("of role ops"));
+
+    let mut scene = Scene::healthy();
+    let fields = json!({"node": "n1", "severity": "ERROR", "sqlstate": "XX001"});
+    scene.event(
+        5,
+        record::event::SERVER_LOG,
+        "invalid page in block 400 of relation \"base/5/16489\"",
+        fields,
+    );
+    assert!(claim(&scene).contains("are damaged"), "one of them is enough");
+
+    let no_identity =
+        "cannot update table \"cart\" because it does not have a replica identity and publishes updates";
+    assert!(
+        claim(&refused(no_identity, json!({"sqlstate": "55000"}))).contains("a publication has their table")
+    );
+    let other =
+        refused("currval of sequence \"s\" is not yet defined in this session", json!({"sqlstate": "55000"}));
+    assert!(is_silent(&other.explain(), "TXN-13"), "it has a rule of its own, or is no harm");
+}
+
+#[test]
 fn changes_that_find_no_row_are_scans_as_well() {
     let mut scene = fired("REP-16");
     let keys = json!({"node": "n1", "database": "db", "relation": "public.stock"});

@@ -154,6 +154,70 @@ fn the_session_with_the_subtransactions_is_named() {
     assert!(claim.contains("CALL import_prices(1)"), "{claim}");
 }
 
+/// What stops most of the work is high with few sessions behind it, and a vacuum of the server's own at the root is named as that.
+#[test]
+fn a_queue_that_takes_most_of_the_time_is_high_and_a_vacuum_at_its_root_is_named() {
+    let queued = |waiting: u64| {
+        let mut scene = Scene::healthy();
+        for (pid, by, mode) in [(71, 70, "AccessExclusiveLock"), (72, 71, "AccessShareLock")] {
+            let keys = json!({"node": "n1", "root": 70, "pid": pid, "blocked_by": by});
+            scene.set("block", keys, json!({"wait_s": 12.0, "root_state": "active", "lock_type": "relation", "relation": "public.orders", "mode": mode,
+                "query": "alter table orders add column note text"}));
+        }
+        let query = "autovacuum: VACUUM public.orders (to prevent wraparound)";
+        scene.set("session", json!({"node": "n1", "pid": 70}), json!({"state": "active", "query": query}));
+        let keys = json!({"node": "n1", "backend": "client backend", "state": "active", "wait_type": "Lock", "wait_event": "relation", "query_id": "7"});
+        scene.set("wait", keys, json!({"sessions": waiting}));
+        let found = scene.explain();
+        let finding = of(&found, "LCK-04");
+        assert!(
+            finding
+                .claim
+                .contains("behind session 70 (autovacuum: VACUUM public.orders (to prevent wraparound))"),
+            "{}",
+            finding.claim
+        );
+        finding.severity
+    };
+    assert_eq!(queued(200), record::finding::Severity::High);
+    assert_eq!(queued(1), record::finding::Severity::Medium);
+}
+
+/// Rows are not read for a condition, but to compute for each of them where it comes in the order.
+#[test]
+fn an_order_that_a_function_computes_has_no_missing_index() {
+    let found = |query: &str, indexes: &str| {
+        let mut scene = Scene::healthy();
+        scene.event(1, record::event::QUERY, "", json!({"query_id": "9", "text": query}));
+        let keys = json!({"node": "n1", "database": "db", "query_id": "9"});
+        scene.set("statement", keys, json!({"calls": 1000, "total_ms": 50_000.0, "rows": 1000, "shared_hit": 2_000_000, "shared_read": 0}));
+        let keys = json!({"node": "n1", "database": "db", "relation": "public.orders"});
+        scene.set(
+            "table",
+            keys,
+            json!({"seq_scans": 6000, "seq_rows": 1_200_000_000u64, "index_columns": indexes}),
+        );
+        of(&scene.explain(), "PLAN-01").clone()
+    };
+    let by_distance = "select id from orders order by distance(place, $1) limit $2";
+    let of_one = "select i.id, distance(i.place, q.place) as d from orders i, (select place from orders where id = $1) q order by d limit $2";
+    for query in [by_distance, of_one] {
+        let finding = found(query, "orders_pkey(id)");
+        assert!(finding.claim.contains("its order is what distance makes of each row"), "{}", finding.claim);
+        assert!(finding.remedy.text.contains("leave few candidates first"), "{}", finding.remedy.text);
+        assert!(!commands(&finding).contains("CREATE INDEX"), "{finding:?}");
+    }
+    // Where a condition has no index it is that.
+    let missing = found(
+        "select id from orders where shop = $3 order by distance(place, $1) limit $2",
+        "orders_pkey(id)",
+    );
+    assert!(
+        commands(&missing).contains("CREATE INDEX CONCURRENTLY ON public.orders (\"shop\")"),
+        "{missing:?}"
+    );
+}
+
 /// A result that its client does not read keeps the locks of its statement, and a request that is cancelled comes again.
 #[test]
 fn a_session_that_waits_for_its_client_is_ended_first() {

@@ -136,6 +136,22 @@ fn slots_of_the_engine_are_not_dropped() {
     assert!(ours.remedy.text.contains("engine made the slot"));
 }
 
+/// A consumer that is cut off, and comes back, still wants what its slot keeps.
+#[test]
+fn slots_whose_consumer_comes_and_goes_are_not_dropped() {
+    let mut scene = fired("REP-03");
+    let name = {
+        let claim = of(&scene.explain(), "REP-03").claim.clone();
+        claim.split("slot ").nth(1).and_then(|rest| rest.split(' ').next()).expect("a name").to_string()
+    };
+    scene.flip("slot", json!({"node": "n1", "slot": name}), "active", |second| second % 7 == 0);
+    scene.fact(json!({"node": "n1"}), "setting", "wal_sender_timeout", "2s");
+    let finding = of(&scene.explain(), "REP-03").clone();
+    assert!(!commands(&finding).contains("pg_drop_replication_slot"), "{}", commands(&finding));
+    assert!(finding.claim.contains("at some looks and away at others"), "{}", finding.claim);
+    assert!(finding.evidence.iter().any(|line| line.contains("wal_sender_timeout is 2s")), "{finding:?}");
+}
+
 #[test]
 fn an_advisory_lock_of_the_engine_is_none_of_the_applications() {
     let mut scene = with_an_engine(fired("LCK-03"));
@@ -507,4 +523,27 @@ fn a_larger_pool_needs_an_admin_of_the_pooler_and_the_place_of_its_size() {
         "{own}"
     );
     assert!(!own.contains("default_pool_size") && own.contains("admin_users"), "{own}");
+}
+
+#[test]
+fn a_program_on_the_disk_is_named() {
+    let mut scene = fired("IO-10");
+    assert!(of(&scene.explain(), "IO-10").missing.iter().any(|line| line.contains("name of the program")));
+    let program = json!({"host": "h1", "program": "restic"});
+    scene.set(
+        "program",
+        program.clone(),
+        json!({"processes": 2, "read_bytes": 0, "write_bytes": 36_000_000}),
+    );
+    assert!(of(&scene.explain(), "IO-10").claim.contains("restic's"));
+    // One that moves little is not the one.
+    scene.set("program", program, json!({"write_bytes": 2_000_000}));
+    assert!(!of(&scene.explain(), "IO-10").claim.contains("restic"));
+    // A shell has in its counters what the commands of a script have moved.
+    let shell = json!({"host": "h1", "program": "bash"});
+    scene.set("program", shell, json!({"processes": 2, "read_bytes": 0, "write_bytes": 36_000_000}));
+    let found = scene.explain();
+    let found = of(&found, "IO-10");
+    assert!(found.claim.contains("those of commands that bash started"), "{}", found.claim);
+    assert!(found.missing.iter().any(|line| line.contains("its shell's")), "{:?}", found.missing);
 }

@@ -4,14 +4,12 @@
 //! and a second licence. Positions are percent, so that the text keeps its size on every screen; nothing in it is a script. In the graph
 //! of the bad seconds the colour shows what changed: orange frames take a larger share than in the good ones, blue frames a smaller one.
 
-mod parse;
-
 use crate::directory::Line;
 use crate::facts::{Facts, StepFacts};
 use crate::html::markup::{Cell, Row, escape, table};
-use parse::{Slice, Stack};
 use record::finding::{Severity, Window};
 use record::number;
+use record::stacks::{self, Slice, Stack};
 use record::watched::Sampled;
 use std::collections::BTreeMap;
 
@@ -94,7 +92,8 @@ struct Sides {
 
 /// Writes the section; nothing without stacks.
 pub(crate) fn section(out: &mut String, facts: &Facts) {
-    let (slices, problems) = parse::read(&facts.directory.reader);
+    let (slices, problems) =
+        stacks::read(facts.directory.reader.path(), facts.directory.reader.run.started.monotonic_us);
     let sides = split(facts, &slices);
     if sides.bad.count.max(sides.good.count) < SAMPLES_MIN {
         return;

@@ -123,6 +123,15 @@ fn events(events: &[(String, f64)]) -> String {
     each.join(", ")
 }
 
+/// What its sessions were seen waiting for, and the functions that compute for it.
+fn seen(statement: &StatementTime) -> String {
+    let waits = events(&statement.events);
+    match events(&statement.functions) {
+        functions if functions.is_empty() => waits,
+        functions => format!("{waits}; computes in {functions}"),
+    }
+}
+
 fn statement(statement: &StatementTime) -> Row {
     let text = match statement.text.as_str() {
         "" => statement.query_id.clone(),
@@ -150,7 +159,7 @@ fn statement(statement: &StatementTime) -> Row {
         cell(statement.blocks_read, &number::short),
         cell(statement.temp_bytes, &number::bytes),
         cell(statement.wal_bytes, &number::bytes),
-        Cell::words(events(&statement.events)),
+        Cell::words(seen(statement)),
     ])
 }
 

@@ -16,6 +16,8 @@ const FIELDS_OF_ALL_MAX: usize = 1 << 20;
 pub struct Lines {
     pub(super) numbers: BTreeMap<String, Series>,
     pub(super) words: BTreeMap<String, String>,
+    /// How often fields that are `true` or `false` became the other.
+    changes: BTreeMap<String, u32>,
     /// How many lines are about it, by moment: several of one tick count together.
     pub ticks: Series,
 }
@@ -66,6 +68,11 @@ impl Lines {
         self.word(field).parse().ok()
     }
 
+    /// How often a field that is `true` or `false` became the other.
+    pub(crate) fn changes(&self, field: &str) -> u32 {
+        self.changes.get(field).copied().unwrap_or(0)
+    }
+
     /// `kept` counts the fields of all things. Returns how many new ones had no room: the names in a recording may be anything.
     pub(super) fn take(
         &mut self,
@@ -95,7 +102,10 @@ impl Lines {
                     self.words.insert(name.clone(), word.clone());
                 }
                 Value::Bool(flag) => {
-                    self.words.insert(name.clone(), flag.to_string());
+                    let before = self.words.insert(name.clone(), flag.to_string());
+                    if before.is_some_and(|before| before != flag.to_string()) {
+                        *self.changes.entry(name.clone()).or_default() += 1;
+                    }
                 }
                 _ => {}
             }

@@ -126,6 +126,27 @@ fn sessions_that_ended_computed_for_what_nothing_else_explains() {
     }
 }
 
+/// Parallel workers end before the next look: they wait for a CPU as long as the sessions that were read, as far as samples show them without a wait.
+#[test]
+fn processes_that_ended_waited_for_a_cpu_as_the_others_did() {
+    let recording = |computing| Recording {
+        seconds: 20,
+        active_ms: Some(8_000.0),
+        run_wait_ms: Some((500.0, 2_000.0)),
+        waits: vec![("CPU", "CPU", computing)],
+    };
+    for (computing, waiting, unaccounted) in [(8, 6.0, 0.5), (4, 2.5, 4.0)] {
+        let line = serde_json::json!({"t_us": 20_000_000, "interval_us": 1_000_000, "source": "schedule", "host": "h", "node": "n1", "who": "backends",
+            "tasks": 0, "looked": 0, "ended_us": 1_000_000});
+        let time = only(&recording(computing).case(&[&line.to_string()]));
+        assert_eq!(
+            (figure(&time, FOR_CPU), figure(&time, UNACCOUNTED)),
+            (waiting, unaccounted),
+            "{computing}"
+        );
+    }
+}
+
 /// Of what sessions waited for a CPU, the part before a statement was read is in no sample; it follows from the number of statements.
 #[test]
 fn the_wait_before_a_statement_is_read_follows_from_the_turns() {

@@ -35,7 +35,8 @@ pub(super) const RULES: &[Rule] = &[
         id: "CAP-03",
         title: "a disk will be full before the load ends",
         needs: &[Field("mount", "free_bytes")],
-        limits: "full before the load ends, or within an hour at the present rate, or less than 5 % free",
+        limits: "full before the load ends, or within an hour at the present rate (and within 10 minutes, or twenty times the length of the recording), or \
+            less than 5 % free",
         judge: fills,
         links: &["docs/loading.md"],
     },
@@ -65,6 +66,9 @@ const RELATION_BYTES_MAX: f64 = 4_294_967_294.0 * 8_192.0;
 const RELATION_SHARE: f64 = 0.8;
 /// Until the disk is full.
 const SOON_S: f64 = 3_600.0;
+/// The same for a recording of seconds: this time, or so many times its own length. The WAL of a minute may be what max_wal_size lets grow, and then stays.
+const SOON_SHORT_S: f64 = 600.0;
+const SOON_LENGTHS: f64 = 20.0;
 /// A disk with less free cannot be filled much longer.
 const FREE_SHARE_MIN: f64 = 0.05;
 /// Bytes per row from the others'.
@@ -250,7 +254,9 @@ fn fills(case: &Case) -> Answer {
             |load: &crate::case::Lines| load.ticks.window().to_us + AT_THE_END_US >= free.window().to_us;
         let is_load = has_data && case.loads().iter().any(|(_, load)| to_the_end(load));
         // A slope over two samples is a guess.
-        let soon = !is_load && left_s.is_some_and(|left| left < SOON_S) && free.readings() >= 5;
+        let length_s = free.window().length_us() as f64 / 1e6;
+        let soon_s = SOON_S.min(SOON_SHORT_S.max(length_s * SOON_LENGTHS));
+        let soon = !is_load && left_s.is_some_and(|left| left < soon_s) && free.readings() >= 5;
         let tight = size > 0.0 && now < size * FREE_SHARE_MIN;
         if (!soon && !tight) || !claims.is_empty() {
             continue;

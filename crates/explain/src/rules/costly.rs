@@ -4,6 +4,7 @@ use super::built_in::calls_others;
 use crate::case::{Case, Thing};
 use crate::node_time;
 use record::escape::{ascii, one_line};
+use record::event::QUERY;
 use record::finding::{NodeTime, Severity, StatementTime};
 use record::statement::{self, TableName, Verb};
 use record::watched::{Fact, PECULIAR};
@@ -100,6 +101,17 @@ pub(super) fn ages<'a>(case: &'a Case, node: &'a str, query_id: &'a str) -> impl
         session.lines.word("query_id") == query_id && session.lines.word("state") == "active"
     });
     sessions.filter_map(|session| session.lines.max("state_age_s"))
+}
+
+/// Characters of a statement that is named with its role, and of the role.
+const NAMED_CHARS: usize = 100;
+
+/// The first statement of a node that fits, with the role that it was seen of.
+pub(super) fn seen_with_role(case: &Case, node: &str, fits: impl Fn(&str) -> bool) -> Option<String> {
+    let mut all = case.events_of(QUERY).filter(|one| Case::word_of(one, "node") == node);
+    let found = all.find(|one| fits(Case::word_of(one, "text")))?;
+    let (text, user) = (plain(Case::word_of(found, "text"), NAMED_CHARS), Case::word_of(found, "user"));
+    Some(if user.is_empty() { text } else { format!("{text} of role {}", plain(user, NAMED_CHARS)) })
 }
 
 /// A text for a claim: in one line, cut, in ASCII.
@@ -283,6 +295,10 @@ pub(super) fn wasteful(statement: &StatementTime) -> Option<(f64, f64)> {
     let is_wasteful = blocks >= SCAN_BLOCKS_MIN && statement.rows.unwrap_or(0.0) < blocks;
     // What has neither a condition nor a join needs all rows. A text that cannot be parsed may have one.
     let is_filtered = statement::parse(&statement.text).map_or(true, |parsed| parsed.is_filtered);
+    // The first rows of an order that is computed: others could be left out.
+    let is_ordered =
+        || statement::shape(&statement.text).is_ok_and(|shape| shape.ordered_by_function.is_some());
+    let is_filtered = is_filtered || is_ordered();
     let is_frequent = statement.share >= SCAN_SHARE_MIN && calls >= SCAN_CALLS_PER_S_MIN;
     (is_wasteful && is_filtered && is_frequent).then_some((calls, blocks))
 }

@@ -30,9 +30,18 @@ const QUERY_CHARS: usize = 120;
 
 /// The cursor that a statement fetches from.
 fn fetched_from(text: &str) -> Option<String> {
-    let text = lowered(text);
-    let rest = text.trim_end_matches([';', ' ']).strip_prefix("fetch ")?;
-    rest.rsplit(' ').next().map(|name| name.trim_matches('"').to_string())
+    if !lowered(text).starts_with("fetch ") {
+        return None;
+    }
+    text.trim_end_matches([';', ' ', '\n']).split_whitespace().next_back().map(name_of)
+}
+
+/// A name as the server keeps it: in small letters unless it is quoted.
+fn name_of(word: &str) -> String {
+    match word.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
+        Some(name) => name.replace("\"\"", "\""),
+        None => word.to_ascii_lowercase(),
+    }
 }
 
 /// The query of a cursor, and the role that declared it.
@@ -41,7 +50,8 @@ fn declared<'a>(case: &'a Case, node: &str, cursor: &str) -> Option<(&'a str, &'
     texts.into_iter().find_map(|one| {
         let text = Case::word_of(one, "text");
         let small = text.to_ascii_lowercase();
-        let name = small.strip_prefix("declare ")?.split_whitespace().next()?.trim_matches('"');
+        small.strip_prefix("declare ")?;
+        let name = name_of(text.split_whitespace().nth(1)?);
         let begin = small.find(" for ")? + " for ".len();
         // The words may be of another length in other letters only where they are not ASCII.
         (name == cursor).then(|| text.get(begin..)).flatten().map(|query| (query, Case::word_of(one, "user")))
@@ -125,7 +135,8 @@ mod tests {
     #[test]
     fn the_cursor_stands_at_the_end() {
         assert_eq!(fetched_from("FETCH 20000 FROM c_export").as_deref(), Some("c_export"));
-        assert_eq!(fetched_from("fetch forward $1 in \"big\";").as_deref(), Some("big"));
+        assert_eq!(fetched_from("fetch forward $1 in \"C1\";").as_deref(), Some("C1"));
+        assert_eq!(fetched_from("FETCH NEXT FROM C1").as_deref(), Some("c1"));
         assert_eq!(fetched_from("select 1"), None);
     }
 }

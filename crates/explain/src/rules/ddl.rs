@@ -13,7 +13,8 @@ pub(super) const RULES: &[Rule] = &[Rule {
     title: "a request for a strong lock of a table waits, and others queue behind it",
     needs: &[Looked("block")],
     limits: "a request for a lock of a table that conflicts with reads or writes, waiting for 1 s, with 1 session behind it, or for 5 s; or 3 requests \
-        of other sessions one after another that hold up others for 20 % of the session time (ours)",
+        of other sessions one after another that hold up others for 20 % of the session time; high with 5 sessions behind it, after 30 s, or if half of \
+        the session time goes into waits for tables (ours)",
     judge: queue,
     links: &["https://www.postgresql.org/docs/current/explicit-locking.html#LOCKING-TABLES"],
 }];
@@ -40,6 +41,10 @@ const REPEATED_SHARE_MIN: f64 = 0.2;
 const BEHIND_HIGH: usize = 5;
 /// Seconds likewise.
 const WAIT_HIGH_S: f64 = 30.0;
+/// The share of the session time in waits for tables likewise, of a wait that lasts.
+const SHARE_HIGH: f64 = 0.5;
+/// How an autovacuum worker shows what it does (`autovacuum_do_vac_analyze` in `autovacuum.c`).
+const AUTOVACUUM: &str = "autovacuum: ";
 /// Characters of a statement in a sentence.
 const STATEMENT_CHARS: usize = 120;
 
@@ -153,9 +158,10 @@ fn kind_of(query: &str) -> (&'static str, &'static str) {
     }
 }
 
-/// The session at the root, with its state.
-fn named(root: u64, state: &str) -> String {
+/// The session at the root, with its state, or with its work if that is vacuum of the server's own.
+fn named(root: u64, state: &str, query: &str) -> String {
     match root {
+        _ if query.starts_with(AUTOVACUUM) => format!("session {root} ({query})"),
         0 => "a prepared transaction".to_string(),
         pid if state.is_empty() => format!("session {pid}"),
         pid => format!("session {pid} ({state})"),
@@ -173,11 +179,12 @@ fn claim(case: &Case, node: &str, head: &Waiter, others: usize) -> Claim {
         (None, "") => word(head.root, "state"),
         (None, state) => state,
     };
-    let root = named(head.root, root_state);
+    let root = named(head.root, root_state, &root_query);
     let age = session(head.root).and_then(|session| session.lines.max("xact_age_s"));
     let relation = if head.relation.is_empty() { "a table" } else { head.relation.as_str() };
     let share = node_time::share_waiting(case, node, |kind, event| (kind, event) == ("Lock", "relation"));
-    let is_high = others >= BEHIND_HIGH || head.wait_s >= WAIT_HIGH_S;
+    let is_outage = head.wait_s >= ALONE_S && others > 0 && share.is_some_and(|share| share >= SHARE_HIGH);
+    let is_high = others >= BEHIND_HIGH || head.wait_s >= WAIT_HIGH_S || is_outage;
     let mut claim = Claim::new(
         if is_high { Severity::High } else { Severity::Medium },
         Level::DiscriminatingCounter,

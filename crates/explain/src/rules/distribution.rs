@@ -15,7 +15,7 @@ use record::finding::{Level, Severity, Window};
 use record::matrix::DISTANCE;
 use record::number;
 use record::sweep::Outcome;
-use record::watched::Fact;
+use record::watched::{Fact, SETTING_SOURCE};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) const RULES: &[Rule] = &[
@@ -371,22 +371,23 @@ fn differences(case: &Case) -> Vec<Difference> {
     for fact in case.all_facts() {
         let is_named =
             NAMES_ONLY.iter().any(|name| fact.name == *name || fact.name.ends_with(&format!(" {name}")));
-        let is_own = matches!(fact.topic.as_str(), "fanotify" | "clock" | "database" | "index")
-            || fact.name.contains("directory")
-            || matches!(
-                fact.name.as_str(),
-                "port"
-                    | "cluster_name"
-                    | "primary_conninfo"
-                    | "primary_slot_name"
-                    | "synchronous_standby_names"
-                    | "listen_addresses"
-                    | "unix_socket_directories"
-                    | "hba_file"
-                    | "ident_file"
-                    | "config_file"
-                    | "external_pid_file"
-            );
+        let is_own =
+            matches!(fact.topic.as_str(), "fanotify" | "clock" | "database" | "index" | SETTING_SOURCE)
+                || fact.name.contains("directory")
+                || matches!(
+                    fact.name.as_str(),
+                    "port"
+                        | "cluster_name"
+                        | "primary_conninfo"
+                        | "primary_slot_name"
+                        | "synchronous_standby_names"
+                        | "listen_addresses"
+                        | "unix_socket_directories"
+                        | "hba_file"
+                        | "ident_file"
+                        | "config_file"
+                        | "external_pid_file"
+                );
         if is_named || is_own {
             continue;
         }

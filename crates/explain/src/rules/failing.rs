@@ -1,25 +1,36 @@
 //! TXN-13: statements and sessions that end with one error again and again, by the server's log.
 
+mod ended;
+mod holding;
+mod known;
 mod leaked;
 mod locks;
+mod reported;
+mod wasted;
 
-use super::costly::plain;
+use super::costly::{self, has_not_ended, plain};
 use super::member::is_away;
 use super::paste::literal;
+use crate::case::engine::reset_command;
 use crate::case::{Case, Thing};
 use crate::rule::Need::Field;
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
+use known::{
+    AT_ITS_END, CANCELLED, DAMAGED, KNOWN, Known, LOCK_TIMEOUT, NO_PARTITION, OUT_OF_IDS, SHUTDOWN,
+    WITHOUT_IDENTITY,
+};
 use record::event::{self, Event};
 use record::finding::{Level, Severity};
 use std::collections::BTreeMap;
+use wasted::Wasted;
 
 pub(super) const RULES: &[Rule] = &[Rule {
     id: "TXN-13",
     title: "statements or sessions end with the same error again and again",
     needs: &[Field("server", "xact_rollback"), Field("server", "xact_commit")],
-    limits: "10 of one kind in the server's log, one in 2 s; medium where a setting or a missing object explains it, high with 10 % of the transactions, or \
-        if the table of locks is full; \
+    limits: "10 of one kind in the server's log, one in 2 s, or two that waste 10 % of the session time; medium where a setting or a missing object explains \
+        it, high with 10 % of the transactions, or if the table of locks is full; one damaged block; lines of the server's own processes that mean a fault; \
         errors that other rules explain are left to them (ours)",
     judge: failing,
     links: &["https://www.postgresql.org/docs/current/errcodes-appendix.html"],
@@ -55,213 +66,12 @@ const WORDS_OF_OTHERS: [&str; 12] = [
     "terminating background worker \"parallel worker\"",
 ];
 
-/// A statement that another session cancelled.
-const CANCELLED: &str = "canceling statement due to user request";
-/// SQLSTATEs of several kinds of error: the words decide.
-const AMBIGUOUS: [&str; 8] = ["54000", "23514", "0A000", "53200", "53100", "55P03", "28000", "22P02"];
+/// What the engine of a cluster does with sessions of its own, and others do with theirs.
+const BY_REQUEST: &str = "canceling statement due to user request";
 /// SQLSTATEs with which a session ends, and its work is lost: a few matter.
 const ENDS_SESSION: [&str; 4] = ["57P01", "57P05", "25P03", "25P04"];
-/// That of sessions that an administrator, or a server that stops, ends.
-const SHUTDOWN: &str = "57P01";
 /// So few.
 const SESSIONS_MIN: f64 = 3.0;
-
-/// A kind of error, by its SQLSTATE, or where the log has none (`log_line_prefix` without %e) by words of its message.
-struct Known {
-    sqlstate: &'static str,
-    /// `^` stands before what begins it.
-    words: &'static [&'static str],
-    /// What happens.
-    what: &'static str,
-    /// The setting that decides, if it is one.
-    setting: &'static str,
-    text: &'static str,
-}
-
-const KNOWN: [Known; 24] = [
-    Known {
-        sqlstate: "23514",
-        words: &["no partition of relation"],
-        what: "rows are refused, because no partition of their table is for them: the one of this time, or of this key, was not created",
-        setting: "",
-        text: "create the missing partition, with the bounds that follow those of the last one, and let the job that creates them run ahead (pg_partman, \
-            cron); a \
-            DEFAULT partition takes what fits no other one, but its rows must be moved before a partition for them can be created",
-    },
-    Known {
-        sqlstate: "42P05",
-        words: &["prepared statement", "already exists"],
-        what: "statements fail, because a prepared statement of that name is in the session already: a pooler gives one server process to several clients \
-            (transaction pooling), whose drivers name their statements alike",
-        setting: "",
-        text: "let the pooler follow prepared statements (pgbouncer 1.21 or later: max_prepared_statements), or let the driver prepare none (or without names)",
-    },
-    Known {
-        sqlstate: "25P03",
-        words: &["idle-in-transaction timeout"],
-        what: "sessions are terminated, because they paused in a transaction for longer than idle_in_transaction_session_timeout allows: their work is lost",
-        setting: "idle_in_transaction_session_timeout",
-        text: "end the transaction before the program waits for something else (another service, a user), or give that program's role a longer limit",
-    },
-    Known {
-        sqlstate: "57P05",
-        words: &["idle-session timeout"],
-        what: "idle sessions are terminated by idle_session_timeout, and connect anew",
-        setting: "idle_session_timeout",
-        text: "let the pool close idle connections itself before that time, or give its role a longer limit",
-    },
-    Known {
-        sqlstate: "25P04",
-        words: &["due to transaction timeout"],
-        what: "sessions are terminated, because a transaction took longer than transaction_timeout allows: its work is lost",
-        setting: "transaction_timeout",
-        text: "divide the work into shorter transactions, or give that program's role a longer limit",
-    },
-    Known {
-        sqlstate: "55P03",
-        words: &["lock timeout"],
-        what: "statements give up, because they waited for a lock for longer than lock_timeout allows",
-        setting: "lock_timeout",
-        text: "look for what holds the lock for so long (pg_blocking_pids), or wait longer",
-    },
-    Known {
-        sqlstate: "53400",
-        words: &["temp_file_limit"],
-        what: "statements fail, because their temporary files are larger than temp_file_limit allows: what they did is lost, and starts again if it is \
-            repeated",
-        setting: "temp_file_limit",
-        text: "raise the limit for that role, or let the statement need less: more work_mem, an index in the wanted order, fewer rows",
-    },
-    Known {
-        sqlstate: "25006",
-        words: &["in a read-only transaction"],
-        what: "writes are sent to a session that may only read: a standby, or default_transaction_read_only",
-        setting: "default_transaction_read_only",
-        text: "connect writers with target_session_attrs=read-write",
-    },
-    Known {
-        sqlstate: "2200H",
-        words: &["reached maximum value of sequence"],
-        what: "inserts fail, because a sequence has given out its largest value: none of them can come through again",
-        setting: "",
-        text: "give the column and the sequence a larger type (bigint): ALTER TABLE ... ALTER COLUMN ... TYPE bigint writes the table anew and keeps everybody \
-            out meanwhile, so a new column that is filled beforehand is the way for a large table; until then negative numbers of an ascending sequence are \
-            free (ALTER SEQUENCE ... MINVALUE -2147483648 RESTART -2147483648), if nothing minds them",
-    },
-    Known {
-        sqlstate: DAMAGED,
-        words: &["invalid page in block"],
-        what: "blocks of a relation are damaged: its statements fail, and what was in them may be lost",
-        setting: "",
-        text: "stop changes of that relation, and copy the data directory before anything else; take the rows from a standby or a backup; an index is made \
-            anew \
-            (REINDEX); then look for the reason: disk, memory, file system (the kernel's log), fsync = off",
-    },
-    Known {
-        sqlstate: OUT_OF_IDS,
-        words: &["not accepting commands"],
-        what: "every statement that writes is refused, because a database is about to run out of transaction ids: reads go on, and only vacuum ends it",
-        setting: "",
-        text: "end what holds the horizon back first (sessions, prepared transactions, slots, standbys: VAC-05), then vacuum the oldest tables of every \
-            database (vacuumdb --all --freeze); the server accepts writes again when the oldest database is younger, which autovacuum may have to do for \
-            template0",
-    },
-    Known {
-        sqlstate: "42P01",
-        words: &["^relation ", "does not exist"],
-        what: "statements name a table that is not there, or not in the search_path: a migration is missing, or a program is older or newer than the schema",
-        setting: "search_path",
-        text: "create what is missing, or correct the program",
-    },
-    Known {
-        sqlstate: "42703",
-        words: &["^column ", "does not exist"],
-        what: "statements name a column that is not there: a migration is missing, or a program is older or newer than the schema",
-        setting: "",
-        text: "create what is missing, or correct the program",
-    },
-    Known {
-        sqlstate: "42501",
-        words: &["permission denied"],
-        what: "statements are refused, because their role lacks a right",
-        setting: "",
-        text: "grant the right, or let the program use the role that has it",
-    },
-    Known {
-        sqlstate: "28P01",
-        words: &["password authentication failed"],
-        what: "connections are refused for a wrong password: each of them takes a process and the time of a handshake",
-        setting: "",
-        text: "give the program the present password; one that is repeated without a pause needs a pause",
-    },
-    Known {
-        sqlstate: "57P01",
-        words: &["terminating connection due to administrator command"],
-        what: "sessions are terminated by pg_terminate_backend (or a signal), and the server goes on: a person or a watchdog ends them, and their work is lost",
-        setting: "",
-        text: "find who calls pg_terminate_backend (scripts against long or idle sessions, proxies, orchestration); let it spare that role, or give its \
-            statements less to do; statement_timeout cancels the statement and keeps the session",
-    },
-    Known {
-        sqlstate: "53200",
-        words: &["out of shared memory"],
-        what: "statements fail, because the shared lock table is full: they lock more tables, partitions and indexes than max_locks_per_transaction \
-            provides for",
-        setting: "max_locks_per_transaction",
-        text: "raise max_locks_per_transaction (a restart; the lock table has room for that many locks for each of max_connections), or touch fewer \
-            partitions in one \
-            transaction",
-    },
-    Known {
-        sqlstate: "53100",
-        words: &["could not resize shared memory segment"],
-        what: "statements fail, because /dev/shm is too small for parallel workers: a container has 64 MB of it by default",
-        setting: "dynamic_shared_memory_type",
-        text: "give the container more shared memory (--shm-size), or let fewer workers share less (max_parallel_workers_per_gather, work_mem)",
-    },
-    Known {
-        sqlstate: "26000",
-        words: &["prepared statement", "does not exist"],
-        what: "statements fail, because what they prepared is not in the session: a pooler gave them another server process, or something discarded it",
-        setting: "",
-        text: "let the pooler follow prepared statements (pgbouncer 1.21 or later: max_prepared_statements), or let the driver prepare none",
-    },
-    Known {
-        sqlstate: "25P02",
-        words: &["current transaction is aborted"],
-        what: "programs go on in a transaction that has failed: every further statement of it is refused",
-        setting: "",
-        text: "roll back after an error, or put what may fail behind a SAVEPOINT; the first error of the transaction is the one to mend",
-    },
-    Known {
-        sqlstate: "55P03",
-        words: &["could not obtain lock"],
-        what: "statements with NOWAIT are refused, because the row or table is locked",
-        setting: "",
-        text: "take other rows (SKIP LOCKED), pause before the next attempt, or look for what holds the lock for so long",
-    },
-    Known {
-        sqlstate: "28000",
-        words: &["no pg_hba.conf entry"],
-        what: "connections are refused, because no line of pg_hba.conf fits their host, user, database or encryption",
-        setting: "",
-        text: "add the line, or stop the program: each attempt takes a process",
-    },
-    Known {
-        sqlstate: "22P02",
-        words: &["invalid input syntax"],
-        what: "statements fail, because a value does not fit its type",
-        setting: "",
-        text: "find the program that sends such values, and let it check them",
-    },
-    Known {
-        sqlstate: "0A000",
-        words: &["cached plan must not change result type"],
-        what: "prepared statements fail, because their table has been changed since they were prepared",
-        setting: "",
-        text: "prepare them again after a schema change (a pool: DISCARD ALL, or new connections)",
-    },
-];
 
 /// That of statements in a transaction that has failed: the error before them is the cause.
 const IN_FAILED: &str = "25P02";
@@ -271,6 +81,7 @@ const OF_FAILED_MIN: f64 = 0.1;
 /// Errors of one kind.
 struct Kind<'a> {
     first: &'a Event,
+    events: Vec<&'a Event>,
     count: f64,
     /// Statements that were refused because of it.
     refused: f64,
@@ -296,18 +107,6 @@ fn with_refused(mut kinds: Vec<Kind<'_>>) -> Vec<Kind<'_>> {
     kinds
 }
 
-impl Known {
-    fn fits(&self, state: &str, message: &str) -> bool {
-        let is_of_state = state.is_empty() || state == self.sqlstate;
-        is_of_state
-            && (state == self.sqlstate && !AMBIGUOUS.contains(&state)
-                || self.words.iter().all(|part| match part.strip_prefix('^') {
-                    Some(begin) => message.starts_with(begin),
-                    None => message.contains(part),
-                }))
-    }
-}
-
 /// The message without its values: digits, and what stands in quotes.
 fn kind_of(message: &str) -> String {
     let outside = message.split('"').step_by(2).collect::<String>();
@@ -322,16 +121,21 @@ fn kinds<'a>(case: &'a Case, node: &str) -> Vec<Kind<'a>> {
         let state = Case::word_of(error, "sqlstate");
         let is_error = ["ERROR", "FATAL"].contains(&Case::word_of(error, "severity"));
         let is_of_node = [node, ""].contains(&Case::word_of(error, "node"));
-        let is_of_others = !error.message.contains("shared memory segment")
+        let is_of_others = !["shared memory segment", "max_wal_senders", WITHOUT_IDENTITY]
+            .iter()
+            .any(|words| error.message.contains(words))
             && (OF_OTHERS.contains(&state)
                 || WORDS_OF_OTHERS.iter().any(|words| error.message.contains(words)));
         // The engine of a cluster cancels what its sessions do at other nodes when one of them has failed.
-        let is_engines = is_spread && error.message.starts_with(CANCELLED);
+        let is_engines = is_spread && error.message.starts_with(BY_REQUEST);
         if !is_error || !is_of_node || is_of_others || is_engines || is_away(case, node, &error.message) {
             continue;
         }
         let kind = format!("{state} {}", kind_of(&error.message));
-        kinds.entry(kind).or_insert(Kind { first: error, count: 0.0, refused: 0.0 }).count += error.times();
+        let kind =
+            kinds.entry(kind).or_insert(Kind { first: error, events: vec![], count: 0.0, refused: 0.0 });
+        kind.count += error.times();
+        kind.events.push(error);
     }
     with_refused(kinds.into_values().collect())
 }
@@ -370,12 +174,17 @@ fn has_most(case: &Case, node: &str, owner: &str) -> bool {
     by.is_some_and(|by| by.shares.iter().any(|(other, share)| other == name && *share >= MOST))
 }
 
+/// Whether most of the session time is a statement of which no execution has ended.
+fn never_ends(case: &Case, node: &str) -> bool {
+    let of_node = crate::node_time::all(case).iter().find(|time| time.node == node);
+    let largest = of_node.and_then(|time| time.statements.first());
+    largest.is_some_and(|statement| statement.share >= MOST && has_not_ended(case, node, statement))
+}
+
 /// Most of the session time.
 const MOST: f64 = 0.5;
 /// Waiting for a lock for less than this (milliseconds) gives up where another transaction only does its work.
 const SHORT_MS: f64 = 1_000.0;
-/// SQLSTATE of it.
-const LOCK_TIMEOUT: &str = "55P03";
 /// The number of a claim whose statements give up so early.
 pub(crate) const GIVES_UP_EARLY: &str = "gives_up_early";
 
@@ -387,7 +196,7 @@ fn is_of_locks(known: Option<&'static Known>) -> bool {
 fn severity(known: Option<&'static Known>, share: f64, is_short: bool, refused: f64) -> Severity {
     match known {
         Some(_) if share >= SHARE_HIGH || is_short => Severity::High,
-        Some(known) if [OUT_OF_IDS, DAMAGED, "2200H"].contains(&known.sqlstate) => Severity::High,
+        Some(known) if [OUT_OF_IDS, DAMAGED, AT_ITS_END].contains(&known.sqlstate) => Severity::High,
         // Every session that needs a lock at that moment fails, whatever it does.
         Some(_) if is_of_locks(known) => Severity::High,
         Some(_) => Severity::Medium,
@@ -415,6 +224,43 @@ fn in_words(
     format!("{node}: {} times a second: {}{value}{most}{one}", units::short(per_s), known.what)
 }
 
+/// The commands of a kind of error.
+fn commands_of(
+    case: &Case,
+    node: &str,
+    known: Option<&'static Known>,
+    own: Option<(&str, &str)>,
+    first: &Event,
+) -> Vec<String> {
+    match known {
+        _ if is_of_locks(known) => locks::commands(case, node),
+        Some(known) if known.sqlstate == NO_PARTITION => partitions(&first.message),
+        Some(known) if known.sqlstate == DAMAGED => damaged(&first.message),
+        Some(known) if !known.setting.is_empty() && own.is_some() => own_commands(known, own),
+        _ => commands(known).into_iter().map(str::to_string).collect(),
+    }
+}
+
+/// What fails, how often, and what that means.
+fn in_a_sentence(
+    case: &Case,
+    place: &str,
+    known: Option<&'static Known>,
+    (per_s, count, message): (f64, f64, &str),
+    wasted: Option<&Wasted>,
+) -> String {
+    match (known, wasted) {
+        (known, Some(wasted)) => {
+            let what = known.map_or(message, |known| known.what);
+            format!("{place}: {}: {what}; the statement is {}", wasted.words(count), wasted.statement)
+        }
+        (Some(known), None) => {
+            in_words(case, place, known, own_value(case, place, Some(known)), (per_s, message))
+        }
+        (None, None) => format!("{place}: {} statements a second fail: {message}", units::short(per_s)),
+    }
+}
+
 /// The claim about a kind of error that comes so often, on a server with so many transactions a second.
 fn of_kind(
     case: &Case,
@@ -422,28 +268,25 @@ fn of_kind(
     known: Option<&'static Known>,
     (per_s, transactions): (f64, f64),
     kind: &Kind<'_>,
+    wasted: Option<&Wasted>,
 ) -> Claim {
-    let Kind { first, count, refused } = kind;
+    let Kind { first, count, refused, .. } = kind;
     let (count, refused) = (*count, *refused);
     let state = Case::word_of(first, "sqlstate");
     let share = per_s / transactions.max(per_s);
     let own = own_value(case, server.place, known);
     let is_short = gives_up_early(case, server.place, known, own);
-    let severity = severity(known, share, is_short, refused);
+    let is_most = known.is_some_and(|known| known.sqlstate == CANCELLED) && never_ends(case, server.place);
+    let severity = severity(known, share, is_short || is_most, refused)
+        .max(wasted.map_or(Severity::Note, |wasted| costly::severity(wasted.share)));
     let message = plain(&first.message, ERROR_CHARS);
     let of_locks = if is_of_locks(known) { locks::evidence(case, server.place) } else { vec![] };
-    let commands = match known {
-        _ if is_of_locks(known) => locks::commands(case, server.place),
-        Some(known) if known.sqlstate == NO_PARTITION => partitions(&first.message),
-        Some(known) if known.sqlstate == DAMAGED => damaged(&first.message),
-        _ => commands(known).into_iter().map(str::to_string).collect(),
-    };
+    let commands = commands_of(case, server.place, known, own, first);
     let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
-    let text = match known {
-        Some(known) => in_words(case, server.place, known, own, (per_s, &message)),
-        None => format!("{}: {} statements a second fail: {message}", server.place, units::short(per_s)),
-    };
+    let text = in_a_sentence(case, server.place, known, (per_s, count, &message), wasted);
     let text = text + &leaked::by(case, server.place, known);
+    let text = text + &holding::by_whom(case, server.place, known, &first.message);
+    let text = text + &ended::by_whom(case, server.place, known.map_or("", |known| known.sqlstate));
     let claim = Claim::new(severity, Level::DiscriminatingCounter, text);
     of_locks
         .into_iter()
@@ -452,6 +295,7 @@ fn of_kind(
         .during([server.lines.ticks.window()])
         .number("errors_per_s", per_s)
         .number("share_of_transactions", share)
+        .with(wasted, |claim, wasted| claim.number("wasted_share", wasted.share.min(1.0)))
         .with(known.filter(|known| known.sqlstate == OUT_OF_IDS), |claim, _| claim.number(IDS_LEFT, 0.0))
         .with(is_short.then_some(1.0), |claim, one| claim.number(GIVES_UP_EARLY, one))
         .because(format!(
@@ -496,30 +340,30 @@ fn failing(case: &Case) -> Answer {
             let Kind { first, count, .. } = kind;
             let per_s = count / seconds.max(1.0);
             let state = Case::word_of(first, "sqlstate");
-            let known = KNOWN.iter().find(|known| known.fits(state, &first.message));
+            let words = format!("{} {}", first.message, Case::word_of(first, "detail"));
+            let known = KNOWN.iter().find(|known| known.fits(state, &words));
             let known = known.map(|known| leaked::or_by_a_client(case, &server, known));
             let ends_session = known.is_some_and(|known| ENDS_SESSION.contains(&known.sqlstate));
-            let is_often = count >= ERRORS_MIN && per_s >= ERRORS_PER_S_MIN;
+            // One block that is damaged is enough.
+            let wasted = Wasted::of(case, server.place, &kind);
+            let is_often = count >= ERRORS_MIN && per_s >= ERRORS_PER_S_MIN
+                || wasted.is_some()
+                || known.is_some_and(|known| known.sqlstate == DAMAGED);
             // A server that stops ends all its sessions.
             let is_shutdown = known.is_some_and(|known| known.sqlstate == SHUTDOWN)
                 && (is_restarted(case, server.place) || is_engine_busy(case, server.place));
             if is_shutdown || !(is_often || ends_session && count >= SESSIONS_MIN) {
                 continue;
             }
-            claims.push(of_kind(case, &server, known, (per_s, transactions), &kind));
+            claims.push(of_kind(case, &server, known, (per_s, transactions), &kind, wasted.as_ref()));
         }
+        claims.extend(reported::claims(case, &server));
     }
     Answer::of(claims, || "errors in the server's log, by their kinds".to_string())
 }
 
-/// SQLSTATE of data that is not as it was written.
-const DAMAGED: &str = "XX001";
 /// The number of a finding about a server without transaction ids for writes.
 pub(crate) const IDS_LEFT: &str = "transaction_ids_left";
-/// SQLSTATE of a statement that would need a transaction id when there are none left, among others.
-const OUT_OF_IDS: &str = "54000";
-/// SQLSTATE of a row that fits no partition.
-const NO_PARTITION: &str = "23514";
 
 /// Which relation has the file that a message names: `base/16384/16489`.
 fn damaged(message: &str) -> Vec<String> {
@@ -542,6 +386,13 @@ fn partitions(message: &str) -> Vec<String> {
              c.oid = p.relid WHERE t.relname = {} AND t.relkind = 'p' ORDER BY 1;",
         literal(name)
     )]
+}
+
+/// Takes back what a role or a database has of a setting, after the look at who has it.
+fn own_commands(known: &'static Known, own: Option<(&str, &str)>) -> Vec<String> {
+    let mut all: Vec<String> = commands(Some(known)).into_iter().map(str::to_string).collect();
+    all.extend(own.map(|(owner, _)| reset_command(owner, known.setting)));
+    all
 }
 
 fn commands(known: Option<&Known>) -> Vec<&'static str> {

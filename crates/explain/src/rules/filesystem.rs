@@ -2,6 +2,7 @@
 
 use super::paste::word;
 use crate::case::Case;
+use crate::node_time::share_waiting;
 use crate::rule::Need::{Any, Facts, Field, Stacks};
 use crate::rule::{Answer, Claim, Rule};
 use crate::stacks::{EXT4_ALLOCATOR, KERNEL_LOCKS, ZFS_COUNTERS};
@@ -43,8 +44,18 @@ pub(super) const RULES: &[Rule] = &[
             "https://www.postgresql.org/docs/current/creating-cluster.html#CREATING-CLUSTER-MOUNT-POINTS",
         ],
     },
+    Rule {
+        id: "FS-05",
+        title: "the database's file system is mounted so that every write waits for the disk",
+        needs: &[Field("mount", "used_for"), Field("mount", "options"), Field("server", "sessions_active")],
+        limits: "option sync on the mount of the data directory or the WAL; low below 20 % of the session time in waits for files and the WAL (ours)",
+        judge: synchronous,
+        links: &["https://man7.org/linux/man-pages/man8/mount.8.html"],
+    },
 ];
 
+/// Waits for files and the WAL, of the session time.
+const WAITING_SHARE: f64 = 0.2;
 /// The allocator's share of all samples.
 const ALLOCATOR_SHARE: f64 = 0.03;
 /// Groups of blocks looked at per request.
@@ -298,6 +309,57 @@ fn zfs(case: &Case) -> Answer {
         ],
     );
     Answer::Found(vec![claim])
+}
+
+/// The server writes WAL and tables in many small steps, and asks for the disk itself at a commit or a checkpoint: with `sync` the kernel waits at each step.
+fn synchronous(case: &Case) -> Answer {
+    let is_wait =
+        |kind: &str, event: &str| kind == "IO" || event.starts_with("WALWrite") || event == "WALInsert";
+    let mut claims = vec![];
+    for mount in case.things("mount") {
+        let used_for = mount.lines.word("used_for");
+        let is_ours = used_for.split(',').any(|part| ["pgdata", "wal"].contains(&part.trim()));
+        if !is_ours || !mount.lines.word("options").split(',').any(|option| option == "sync") {
+            continue;
+        }
+        let nodes = case.nodes().into_iter().filter(|node| case.host_of(node) == Some(mount.place));
+        let shares = nodes.map(|node| (node, share_waiting(case, node, is_wait).unwrap_or(0.0)));
+        let most = shares.max_by(|left, right| left.1.total_cmp(&right.1));
+        let share = most.map_or(0.0, |(_, share)| share);
+        let severity = match share {
+            share if share >= 0.5 => Severity::High,
+            share if share >= WAITING_SHARE => Severity::Medium,
+            _ => Severity::Low,
+        };
+        claims.push(
+            Claim::new(
+                severity,
+                Level::CoOccurrence,
+                format!(
+                    "{}: {} (of {used_for}) is mounted with the option sync: each write waits for the disk, and sessions spend {} of their time with \
+                        files and the WAL",
+                    mount.place,
+                    mount.name,
+                    units::percent(share)
+                ),
+            )
+            .on_host(mount.place)
+            .with(most, |claim, (node, _)| claim.on_node(node))
+            .during([mount.lines.ticks.window()])
+            .number("share", share)
+            .because(format!("options of the mount: {}", mount.lines.word("options")))
+            .because("the server itself asks for the disk where it must, at commits and checkpoints: the option adds nothing to safety")
+            .lacking("how long a write takes without it")
+            .remedy(
+                "mount it without sync, now and in /etc/fstab",
+                &[
+                    &format!("$ findmnt -no TARGET,SOURCE,FSTYPE,OPTIONS {}", word(mount.name)),
+                    &format!("$ mount -o remount,async {}", word(mount.name)),
+                ],
+            ),
+        );
+    }
+    Answer::of(claims, || "options of the mounts of data directories and the WAL".to_string())
 }
 
 fn mount_point(case: &Case) -> Answer {

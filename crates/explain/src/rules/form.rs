@@ -1,6 +1,7 @@
 //! PLAN-29 to PLAN-36: statements whose form makes them do much work for a small result, so that an index on their conditions would not help: everything is
 //! counted, sorted at random, numbered, kept behind WITH, or sent although few rows or columns are needed.
 
+mod barrier;
 mod excess;
 mod kept;
 mod wide;
@@ -9,7 +10,7 @@ use super::costly::{busy, in_a_line, severity, table_named};
 use super::paste::{AS_THE_APPLICATION, literal};
 use super::statement::explain_it;
 use crate::case::{Case, Thing};
-use crate::rule::Need::{self, Field};
+use crate::rule::Need::{self, Any, Field};
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
 use record::finding::{Level, NodeTime, Severity, StatementTime};
@@ -47,11 +48,14 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "PLAN-32",
         title: "WITH, a view or a subquery is computed as a whole before a condition is applied",
-        needs: NEEDS,
+        needs: &[
+            Any(&[Field("statement", "calls"), Field("plan", "cost_total")]),
+            Field("server", "sessions_active"),
+        ],
         limits: "20 % of the session time in a statement with MATERIALIZED, or a plan that filters a CTE, or what DISTINCT, GROUP BY or a \
             window function returns, which touches 100 blocks, more than it returns \
-            rows (ours)",
-        judge: |case| judge(case, barrier, "statements with WITH, and scans of CTEs in plans"),
+            rows; without counters medium, from a cost of 10,000 on (ours)",
+        judge: |case| judge(case, barrier::barrier, "statements with WITH, and scans of CTEs in plans"),
         links: &[
             "https://www.postgresql.org/docs/current/queries-with.html#QUERIES-WITH-CTE-MATERIALIZATION",
         ],
@@ -245,9 +249,14 @@ fn judge(case: &Case, look: fn(&Seen<'_>) -> Option<Found>, looked_at: &str) -> 
             let Some(found) = look(&seen) else { continue };
             let commands: Vec<&str> = found.commands.iter().map(String::as_str).collect();
             let share = units::percent(statement.share);
+            let is_counted = statement.blocks.is_some();
+            let (severity, level) = match is_counted {
+                true => (found.severity, Level::DiscriminatingCounter),
+                false => (found.severity.min(Severity::Medium), Level::CoOccurrence),
+            };
             let mut claim = Claim::new(
-                found.severity,
-                Level::DiscriminatingCounter,
+                severity,
+                level,
                 format!("{}: {share} of the session time is {}", time.node, found.text),
             )
             .on_node(&time.node)
@@ -256,13 +265,15 @@ fn judge(case: &Case, look: fn(&Seen<'_>) -> Option<Found>, looked_at: &str) -> 
             .number("blocks_per_call", seen.blocks())
             .number("rows_per_call", seen.rows())
             .number("calls_per_s", seen.calls())
-            .because(format!("the statement: {}", in_a_line(statement)))
-            .because(format!(
-                "an execution touches {} blocks to return {} rows, {} times a second",
-                units::short(seen.blocks()),
-                units::short(seen.rows()),
-                units::short(seen.calls())
-            ));
+            .because(format!("the statement: {}", in_a_line(statement)));
+            if is_counted {
+                claim = claim.because(format!(
+                    "an execution touches {} blocks to return {} rows, {} times a second",
+                    units::short(seen.blocks()),
+                    units::short(seen.rows()),
+                    units::short(seen.calls())
+                ));
+            }
             for sentence in found.evidence {
                 claim = claim.because(sentence);
             }
@@ -282,7 +293,7 @@ pub(super) fn is_explained(case: &Case, time: &NodeTime, statement: &StatementTi
     let Some(seen) = seen(case, time, statement).filter(|_| statement.share >= SHARE_MIN) else {
         return false;
     };
-    [at_random, numbered, barrier, distinct, excess::existence, excess::fanned, excess::multiplied]
+    [at_random, numbered, barrier::barrier, distinct, excess::existence, excess::fanned, excess::multiplied]
         .iter()
         .any(|look| look(&seen).is_some())
 }
@@ -449,66 +460,6 @@ fn numbered(seen: &Seen<'_>) -> Option<Found> {
         );
     }
     Some(found)
-}
-
-fn barrier(seen: &Seen<'_>) -> Option<Found> {
-    let planned = super::plan::plan_of(seen.case, seen.time, seen.statement);
-    let filter = planned.as_ref().and_then(|planned| planned.filter_of("CTE Scan")).map(str::to_string);
-    let name = seen.shape.materialized.first();
-    let is_recursive = planned.as_ref().is_some_and(excess::recurses);
-    let is_wanted = planned.as_ref().is_some_and(|planned| excess::wants_most(planned, seen.rows()));
-    let is_wasteful = seen.blocks() >= BLOCKS_MIN && seen.rows() < seen.blocks() && !is_wanted;
-    if is_wasteful && name.is_none() && filter.is_none() {
-        return match planned.as_ref() {
-            Some(planned) => excess::late(seen, planned),
-            None => excess::of_view(seen),
-        };
-    }
-    if !is_wasteful {
-        return None;
-    }
-    let cte = planned.as_ref().and_then(kept::cte_of);
-    let view = kept::in_view(seen, cte.as_deref());
-    let text = match (name, &view) {
-        (Some(name), _) => format!(
-            "one statement with WITH {name} AS MATERIALIZED: all of it is computed before a condition is applied to it"
-        ),
-        (None, Some(view)) => view.words(),
-        _ if is_recursive => {
-            "one statement with WITH RECURSIVE: the recursion computes all of its rows before a condition is applied to them"
-                .to_string()
-        }
-        _ => format!(
-            "one statement with WITH{}: all of it is computed (a CTE) before a condition is applied to it",
-            cte.map_or(String::new(), |name| format!(" {name}"))
-        ),
-    };
-    let look = explain_it(seen.case, &seen.time.node, seen.statement);
-    let without = statement::plannable(&seen.statement.text)
-        .ok()
-        .filter(|_| name.is_some() && !look.starts_with("SELECT"))
-        .map(|text| format!("EXPLAIN (GENERIC_PLAN) {}; {AS_THE_APPLICATION}", without_materialized(&text)));
-    let remedy = if is_recursive { excess::BEGIN_THERE } else { excess::NOT_KEPT };
-    let definition = view.filter(|_| name.is_none()).map(|view| view.command());
-    let commands = definition.into_iter().chain([look]).chain(without).collect();
-    let mut found = seen.found(text, remedy, commands);
-    if let Some(filter) = filter {
-        found.not = Some(
-            "a missing index for that condition: the plan applies it to the CTE, and not to a table"
-                .to_string(),
-        );
-        found.evidence.push(format!("the plan filters the CTE by {filter}"));
-    }
-    Some(found)
-}
-
-/// The text with the opposite hint.
-fn without_materialized(text: &str) -> String {
-    let words = text.split(' ').map(|word| {
-        let is_hint = word.trim_end_matches('(').eq_ignore_ascii_case("materialized");
-        if is_hint { format!("NOT {word}") } else { word.to_string() }
-    });
-    words.collect::<Vec<_>>().join(" ")
 }
 
 fn looked_up(seen: &Seen<'_>) -> Option<Found> {

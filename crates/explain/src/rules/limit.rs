@@ -2,6 +2,7 @@
 
 mod asleep;
 mod holder;
+mod system;
 
 use super::costly::{busy, severity};
 use super::paste::literal;
@@ -20,9 +21,10 @@ pub(super) use asleep::{KINDS, is_silent, of_node as asleep};
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "SES-04",
-        title: "connections are refused because all are in use, or those of a role or database",
+        title: "connections are refused because all are in use, or those of a role or database, or by a limit of the system",
         needs: &[Field("server", "sessions_total")],
-        limits: "any connection refused for it, as the server's log or our own connection has it, or max_connections in use in half of the samples",
+        limits: "any connection refused for it, as the server's log or our own connection has it, or max_connections in use in half of the samples; any \
+            process or file refused by the system (pids.max of the control group, processes, open files)",
         judge: refused,
         links: &[
             "https://www.postgresql.org/docs/current/runtime-config-connection.html#GUC-MAX-CONNECTIONS",
@@ -178,6 +180,7 @@ fn refusals<'a>(case: &'a Case, node: &str) -> Vec<&'a Event> {
 fn refused(case: &Case) -> Answer {
     let mut claims = vec![];
     for server in case.things("server") {
+        claims.extend(system::claims(case, &server));
         let events = refusals(case, server.place);
         let counted: Vec<(&Event, f64)> = events.iter().map(|event| (*event, event.times())).collect();
         let count: f64 = counted.iter().map(|(_, times)| times).sum();

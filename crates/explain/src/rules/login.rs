@@ -23,7 +23,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "SES-14",
-        title: "logins hang in authentication",
+        title: "logins hang before the session begins",
         needs: &[Field("schedule", "authenticating"), Field("server", "xact_commit")],
         limits: "at all looks but one of ten 2 processes of the server or more are in the middle of a login, by their titles, and so many that a login takes \
             2 s \
@@ -64,12 +64,21 @@ fn of_node(case: &Case, node: &str) -> Option<Claim> {
     }
     let timeout = case.setting(node, "authentication_timeout").unwrap_or("1min");
     let rate = opened.filter(|opened| *opened > 0.0);
+    // The name of a client is looked up before anything else is done for it (`BackendInitialize` in `backend_startup.c`).
+    let is_named = case.setting(node, "log_hostname").is_some_and(|value| value == "on");
+    let by_name = if is_named {
+        "; log_hostname is on, so the name of each client's address is looked up first"
+    } else {
+        ""
+    };
+    const NAMES: &str = "switch log_hostname off (ALTER SYSTEM SET log_hostname = off; SELECT pg_reload_conf();), or mend the name service of this host: each \
+        connection waits for its answer. Else ";
     Some(
         Claim::new(
             Severity::High,
             Level::DiscriminatingCounter,
             format!(
-                "{node}: logins hang in authentication: {} on average, up to {}, and {}",
+                "{node}: logins hang, in authentication or at the start of the session: {} on average, up to {}, and {}{by_name}",
                 units::counted(mean.round() as usize, "process"),
                 units::short(most),
                 match rate {
@@ -86,12 +95,15 @@ fn of_node(case: &Case, node: &str) -> Option<Claim> {
         .not("a full server: then connections are refused at once, before authentication")
         .lacking("which method it is: pg_hba.conf, and the lines that the command below shows")
         .remedy(
-            "look at the service that decides about these logins (LDAP, RADIUS, PAM, Kerberos, ident): whether it answers, and how fast; let logins of \
-             programs use scram-sha-256, which needs no other service; a client that sends no password, behind a dead network, hangs likewise",
+            format!("{}look at the service that decides about these logins (LDAP, RADIUS, PAM, Kerberos, ident): whether it answers, and how fast; let logins \
+                of \
+             programs use scram-sha-256, which needs no other service; a client that sends no password, behind a dead network, hangs likewise; so do all \
+             while a session keeps a catalog locked (the third command)", if is_named { NAMES } else { "" }),
             &[
                 "SELECT line_number, type, database, user_name, address, auth_method FROM pg_hba_file_rules WHERE auth_method NOT IN ('trust', 'reject', \
                     'scram-sha-256', 'md5', 'peer', 'cert');",
-                "$ ps -eo pid,lstart,args | grep '[a]uthentication$' # client addresses, and since when",
+                "$ ps -eo pid,lstart,args | grep -E '[a]uthentication$|[s]tartup( waiting)?$' # client addresses, and since when",
+                "SELECT pid, mode, relation::regclass FROM pg_locks WHERE granted AND mode = 'AccessExclusiveLock' AND relation < 16384;",
                 "$ ss -tnp state syn-sent,established '( dport = :389 or dport = :636 )' # connections to an LDAP server",
                 "ALTER SYSTEM SET authentication_timeout = '10s'; SELECT pg_reload_conf();",
             ],

@@ -262,6 +262,14 @@ const ODD: [Odd; 22] = [
     },
 ];
 
+/// What a setting is changed to: its default, unless that gives up what the odd value was for.
+fn better(name: &str) -> String {
+    match name {
+        "archive_timeout" => format!("SET {name} = '1min'"),
+        name => format!("RESET {name}"),
+    }
+}
+
 /// It is at work.
 fn used(case: &Case, time: &NodeTime, _: Setting<'_>) -> Option<Cost> {
     let rate = case.one("server", &time.node)?.rate("xact_commit")?;
@@ -439,7 +447,7 @@ fn odd(case: &Case) -> Answer {
             let command = match (owner, odd.restarts) {
                 (Some(owner), _) => reset_command(owner, odd.name),
                 (None, true) => format!("ALTER SYSTEM RESET {}; -- then restart: all sessions end", odd.name),
-                (None, false) => format!("ALTER SYSTEM RESET {}; SELECT pg_reload_conf();", odd.name),
+                (None, false) => format!("ALTER SYSTEM {}; SELECT pg_reload_conf();", better(odd.name)),
             };
             let look = format!(
                 "SELECT name, setting, source, sourcefile, sourceline FROM pg_settings WHERE name = '{}'; -- where it is set, if it stays",

@@ -15,7 +15,7 @@ use crate::rule::{Answer, Claim, Rule};
 use crate::units;
 use crate::waits::Who;
 use record::finding::{Level, NodeTime, Severity, StatementTime};
-use record::watched::EVENT_TRIGGER;
+use record::watched::{EVENT_TRIGGER, PECULIAR};
 use std::collections::BTreeSet;
 
 pub(super) use due::{Due, parameter};
@@ -405,7 +405,11 @@ fn of_dead(case: &Case, time: &NodeTime, table: &Thing<'_>, share: f64, (dead, l
     let elsewhere = paced.clone().or_else(|| vacuums_elsewhere(case, &time.node, relation));
     let due =
         Due::of_vacuum(case, table, &time.node, live).filter(|due| dead < due.rows && elsewhere.is_none());
-    let why = not_removed(elsewhere.as_deref(), due.as_ref(), naptime);
+    let is_kept = keeps_entries(case, &time.node, relation);
+    let why = match is_kept {
+        true => "; its vacuums leave the index entries, and with them the rows' places: vacuum_index_cleanup is off for this table".to_string(),
+        false => not_removed(elsewhere.as_deref(), due.as_ref(), naptime),
+    };
     let reset = format!(
         "ALTER TABLE {relation} RESET (autovacuum_vacuum_threshold, autovacuum_vacuum_scale_factor);"
     );
@@ -422,6 +426,9 @@ fn of_dead(case: &Case, time: &NodeTime, table: &Thing<'_>, share: f64, (dead, l
     let transactions =
         "whether old transactions still need them: then VACUUM cannot remove them, and VAC-05 names who";
     let remedy = match elsewhere {
+        _ if is_kept => {
+            "take the option back, and vacuum the table and its indexes once: no other vacuum removes these entries"
+        }
         Some(_) if paced.is_some() => {
             "let this table's vacuum pause less: a higher autovacuum_vacuum_cost_limit, a lower autovacuum_vacuum_cost_delay; take settings of the table back"
         }
@@ -435,11 +442,16 @@ fn of_dead(case: &Case, time: &NodeTime, table: &Thing<'_>, share: f64, (dead, l
         "ALTER TABLE {relation} SET (autovacuum_vacuum_cost_limit = 2000, autovacuum_vacuum_cost_delay = 1);"
     );
     let now = format!("VACUUM (VERBOSE, ANALYZE) {relation};");
+    let (taken, whole) = (
+        format!("ALTER TABLE {relation} RESET (vacuum_index_cleanup);"),
+        format!("VACUUM (VERBOSE, ANALYZE, INDEX_CLEANUP ON) {relation};"),
+    );
     let commands = [
         if paced.is_some() { &faster } else { &now },
         "ALTER SYSTEM SET autovacuum_naptime = '15s'; SELECT pg_reload_conf();",
         if due.is_some_and(|due| due.is_tables) { &reset } else { &own },
     ];
+    let cleanup = [taken.as_str(), whole.as_str()];
     Claim::new(if is_in_the_way(table) { severity(share) } else { Severity::Note }, Level::CoOccurrence, text)
         .on_node(&time.node)
         .during([table.lines.ticks.window()])
@@ -449,7 +461,17 @@ fn of_dead(case: &Case, time: &NodeTime, table: &Thing<'_>, share: f64, (dead, l
         .because(scans)
         .because(format!("autovacuum looks at each database every {naptime} (autovacuum_naptime)"))
         .lacking(transactions)
-        .remedy(remedy, &commands)
+        .remedy(remedy, if is_kept { &cleanup } else { &commands[..] })
+}
+
+/// Whether vacuums of a table leave the entries of its indexes.
+fn keeps_entries(case: &Case, node: &str, relation: &str) -> bool {
+    const OPTION: &str = "vacuum_index_cleanup=";
+    let mut facts = case.facts(PECULIAR).filter(|fact| fact.node == node && fact.name == relation);
+    facts.any(|fact| {
+        let value = fact.value.split_once(OPTION).map_or("", |(_, value)| value);
+        ["off", "false", "no", "0"].iter().any(|off| value.starts_with(off))
+    })
 }
 
 /// Seconds of a setting as the server writes it: `30s`, `5min`.

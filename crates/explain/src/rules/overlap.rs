@@ -12,7 +12,7 @@ pub(super) const RULES: &[Rule] = &[Rule {
     title: "a long statement runs several times at once",
     needs: &[Looked("wait"), Field("server", "sessions_active"), Looked("activity")],
     limits: "a statement of 1 s or more, or that has not ended, which two sessions or more execute at any time, with 30 % of the session time; without \
-        pg_stat_statements one that two sessions or more were seen with for 1 s; always low (ours)",
+        pg_stat_statements one that two sessions or more were seen with for 1 s; low below two sessions for each CPU and half of the session time (ours)",
     judge,
     links: &["https://www.postgresql.org/docs/current/functions-admin.html#FUNCTIONS-ADVISORY-LOCKS"],
 }];
@@ -79,6 +79,16 @@ impl Lasts {
 /// Of the looks at a statement, those in which it works.
 const WORKS_MIN: f64 = 0.5;
 
+/// Sessions for each CPU with which copies of a statement keep all others waiting, and their share of the time.
+const PER_CPU_MANY: f64 = 2.0;
+const SHARE_MANY: f64 = 0.5;
+
+fn of_many(case: &Case, time: &NodeTime, at_once: f64, share: f64) -> Severity {
+    let cores = case.host_of(&time.node).and_then(|host| case.one("host", host)?.last("cores"));
+    let is_many = cores.is_some_and(|cores| at_once >= cores * PER_CPU_MANY) && share >= SHARE_MANY;
+    if is_many { Severity::Medium } else { Severity::Low }
+}
+
 fn judge(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
@@ -96,7 +106,7 @@ fn judge(case: &Case) -> Answer {
                 application(time, statement).map_or(String::new(), |name| format!(" of {}", plain(name, 60)));
             claims.push(
                 Claim::new(
-                    Severity::Low,
+                    of_many(case, time, at_once, statement.share),
                     Level::CoOccurrence,
                     format!(
                         "{}: {} sessions{who} execute the same statement at once, which {lasts}, {} of the session time: jobs that are started before \

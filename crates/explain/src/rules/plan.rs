@@ -9,6 +9,7 @@ mod distance;
 mod each;
 mod first;
 mod fit;
+mod function;
 mod guessed;
 mod hidden;
 mod index;

@@ -13,7 +13,9 @@ pub(super) const RULES: &[Rule] = &[Rule {
     title: "a program asks again and again, and finds nothing",
     needs: &[Field("statement", "calls"), Field("statement", "rows"), Field("server", "sessions_active")],
     limits: "a SELECT, UPDATE or DELETE of a table that runs 500 times a second, 40 % of all statements, and returns or changes one row in 1,000 executions \
-        or fewer; high with 1,000 a second and 70 %; low without an order or a limit, where it compares a column with a value (ours)",
+        or fewer; high with 1,000 a second and 70 %; low without an order or a limit, where it compares a column with a value; the same of a SELECT that \
+        tries to get an \
+        advisory lock, whatever it returns: never high (ours)",
     judge,
     links: &["https://www.postgresql.org/docs/current/sql-notify.html"],
 }];
@@ -49,6 +51,12 @@ fn looks(text: &str) -> bool {
     statement::parse(text).is_ok_and(|parsed| verbs.contains(&parsed.verb) && !parsed.tables.is_empty())
 }
 
+/// Whether a statement only tries to get an advisory lock: its one row holds whether it got it.
+fn tries_a_lock(text: &str) -> bool {
+    text.contains("pg_try_advisory")
+        && statement::parse(text).is_ok_and(|parsed| parsed.verb == Verb::Select && parsed.tables.is_empty())
+}
+
 fn judge(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
@@ -64,8 +72,13 @@ fn judge(case: &Case) -> Answer {
         for one in &time.statements {
             let (calls, rows) = (rate(&one.query_id, "calls"), rate(&one.query_id, "rows"));
             let share = calls / all.max(f64::MIN_POSITIVE);
-            if calls < CALLS_PER_S_MIN || share < OF_CALLS_MIN || rows > calls * ROWS_MAX || !looks(sent(one))
-            {
+            let tries = tries_a_lock(sent(one));
+            let finds_nothing = tries || rows <= calls * ROWS_MAX && looks(sent(one));
+            if calls < CALLS_PER_S_MIN || share < OF_CALLS_MIN || !finds_nothing {
+                continue;
+            }
+            if tries {
+                claims.push(of_lock(&time.node, one, calls, share).during([server.ticks.window()]));
                 continue;
             }
             let is_high = calls >= CALLS_PER_S_HIGH && share >= OF_CALLS_HIGH;
@@ -111,4 +124,29 @@ fn judge(case: &Case) -> Answer {
         }
     }
     Answer::of(claims, || "rows of the most frequent statements".to_string())
+}
+
+/// The claim about attempts to get an advisory lock.
+fn of_lock(node: &str, one: &StatementTime, calls: f64, share: f64) -> Claim {
+    Claim::new(
+        Severity::Medium,
+        Level::CoOccurrence,
+        format!(
+            "{node}: {} of all statements are an attempt to get an advisory lock, {} times a second, as programs do that try again without a pause: {}",
+            units::percent(share),
+            units::short(calls),
+            plain(&one.text, STATEMENT_CHARS)
+        ),
+    )
+    .on_node(node)
+    .number("calls_per_s", calls)
+    .number("share_of_calls", share)
+    .because(format!("the statement: {}", in_a_line(one)))
+    .because("each execution is short; most of what it costs is the way between client and server, and the CPU time of both")
+    .lacking("whether the attempts get the lock: they return it, and no counter has it")
+    .remedy(
+        "wait for the lock instead of asking (pg_advisory_lock, with lock_timeout), or pause between two attempts",
+        &["SELECT l.pid, l.granted, a.application_name, a.state, l.classid, l.objid FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid WHERE l.locktype \
+            = 'advisory' LIMIT 20;"],
+    )
 }

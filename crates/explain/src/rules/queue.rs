@@ -40,7 +40,8 @@ pub(super) const RULES: &[Rule] = &[
         id: "CPU-06",
         title: "a limit keeps sessions from the CPUs",
         needs: NEEDS,
-        limits: "40 % of the session time waiting for a CPU, and half as much again as on one, while 35 % of the host's CPUs are idle; or 25 %, with \
+        limits: "40 % of the session time waiting for a CPU, and half as much again as on one, while 35 % of the host's CPUs are idle and half \
+            a session waits on average; or 25 %, with \
             the control group's quota used up in 10 % of the periods (ours)",
         judge: limited,
         links: &["https://docs.kernel.org/scheduler/sched-bwc.html"],
@@ -438,6 +439,9 @@ fn is_among_workers(kind: &str, event: &str) -> bool {
 /// The share of the session time in waits for parallel workers, from which on their CPU time matters.
 const PARALLEL_SHARE_MIN: f64 = 0.05;
 
+/// Sessions that wait, on average, for a limit that no setting of the host shows.
+const LIMITED_SESSIONS_MIN: f64 = 0.5;
+
 fn limited(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
@@ -448,8 +452,9 @@ fn limited(case: &Case) -> Answer {
         // Parallel workers that come and go between two looks use CPUs that no sample has.
         let is_parallel = node_time::share_waiting(case, &time.node, is_among_workers)
             .is_some_and(|share| share >= PARALLEL_SHARE_MIN);
-        // CPUs that are idle between bursts are no sign of a limit.
+        // CPUs that are idle between bursts are no sign of a limit, nor are few sessions that wait beside bursts of other programs.
         let is_limited = is_long
+            && waiting.sessions >= LIMITED_SESSIONS_MIN
             && idle >= cores * IDLE_SHARE_MIN
             && !is_parallel
             && !bursts::is_in_bursts(case, &time.node);
@@ -510,7 +515,9 @@ fn limited(case: &Case) -> Answer {
 fn with_limit_remedy(case: &Case, node: &str, claim: Claim) -> Claim {
     let file = format!("{}/postmaster.pid", super::paste::data_directory(case, node));
     claim.remedy(
-        "look at the limits of the server's cgroup, where nr_throttled must not grow, and at its affinity; raise the quota",
+        "look at the limits of the server's cgroup, where nr_throttled must not grow, and at its affinity; raise the quota, or give it all CPUs: taskset -acp \
+            for \
+         each of its processes until it is started again, and CPUAffinity or AllowedCPUs in its unit (cpuset in a container) for ever",
         &[
             &format!("$ pid=$(head -n 1 {file}) && taskset -cp $pid"),
             // The second path is that of cgroups in version 1.

@@ -185,6 +185,30 @@ fn forgotten(case: &Case, slot: &Thing<'_>, kept: f64) -> Option<Severity> {
     Some(if is_long { Severity::Medium } else { Severity::Low })
 }
 
+/// What to do about a slot whose consumer begins again and again.
+const COMES_AND_GOES: &str = "find out why its consumer ends: the server's log (\"terminating walsender process due to replication timeout\", an error of \
+    decoding), and its own. A wal_sender_timeout below the time that it works on one transaction cuts it off each time: a minute is the default. Do not \
+    drop the slot: what its consumer has not got yet would be lost; set a limit, so that a slot is lost and not the server";
+
+/// What to do about a slot that keeps too much, and the command.
+fn what_to_do(case: &Case, slot: &Thing<'_>, is_coming: bool) -> (&'static str, String) {
+    match case.is_own(slot.place, own::SLOTS, slot.name) {
+        true => (OF_ENGINE, slot_of_engine(slot.name)),
+        false if is_coming => (
+            COMES_AND_GOES,
+            format!(
+                "SELECT active, active_pid, restart_lsn, confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = {}; \
+            SHOW wal_sender_timeout;",
+                literal(slot.name)
+            ),
+        ),
+        false => (
+            "bring its consumer back, or drop the slot; set a limit, so that a slot is lost and not the server",
+            format!("SELECT pg_drop_replication_slot({});", literal(slot.name)),
+        ),
+    }
+}
+
 fn slot_fills(case: &Case) -> Answer {
     let mut claims = vec![];
     for slot in case.things("slot") {
@@ -199,18 +223,15 @@ fn slot_fills(case: &Case) -> Answer {
         let full = free.is_some_and(|free| now >= RETAINED_BYTES_MIN && now >= (free + now) * RETAINED_SHARE);
         let soon = idle && now >= RETAINED_BYTES_MIN && left_s.is_some_and(|left| left < FULL_S);
         let is_lost = matches!(status, "lost" | "unreserved");
+        // What is cut off and comes back must not lose its slot.
+        let is_coming = slot.lines.changes("active") >= 2;
         let is_urgent = (full || soon || is_lost).then_some(Severity::High);
-        let is_growing = idle && growth > 0.0;
-        let later = || if is_growing { forgotten(case, &slot, now) } else { None };
+        let is_growing = (idle || is_coming) && growth > 0.0;
+        let least = if is_coming { Severity::Medium } else { Severity::Low };
+        let later = || forgotten(case, &slot, now).map(|severity| severity.max(least)).filter(|_| is_growing);
         let Some(severity) = is_urgent.or_else(later) else { continue };
         let limited = slot.lines.last("safe_wal_bytes").is_some();
-        let (text, command) = match case.is_own(slot.place, own::SLOTS, slot.name) {
-            true => (OF_ENGINE, slot_of_engine(slot.name)),
-            false => (
-                "bring its consumer back, or drop the slot; set a limit, so that a slot is lost and not the server",
-                format!("SELECT pg_drop_replication_slot({});", literal(slot.name)),
-            ),
-        };
+        let (text, command) = what_to_do(case, &slot, is_coming);
         let detail = match (is_lost, left_s) {
             (true, _) => format!("; its WAL is {status}"),
             (false, Some(left)) => format!("; the disk is full in {}", units::seconds(left)),
@@ -225,7 +246,11 @@ fn slot_fills(case: &Case) -> Answer {
                     slot.place,
                     slot.name,
                     units::bytes(now),
-                    if idle { " and has no consumer" } else { "" }
+                    match idle {
+                        _ if is_coming => ", and its consumer is there at some looks and away at others",
+                        true => " and has no consumer",
+                        false => "",
+                    }
                 ),
             )
             .on_node(slot.place)
@@ -236,6 +261,9 @@ fn slot_fills(case: &Case) -> Answer {
             .with(left_s, |claim, left| claim.number("until_full_s", left))
             .with(slot.lines.last("inactive_s"), |claim, age| {
                 claim.because(format!("it has had no consumer for {}", units::seconds(age)))
+            })
+            .with(case.setting(slot.place, "wal_sender_timeout").filter(|_| is_coming), |claim, timeout| {
+                claim.because(format!("wal_sender_timeout is {timeout}: a consumer that answers later is cut off, comes back, and begins where it was"))
             })
             .because(if limited {
                 "max_slot_wal_keep_size will invalidate it before the disk is full"

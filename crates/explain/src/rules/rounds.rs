@@ -3,7 +3,7 @@
 //! what shows it is that one statement runs as often as another returns rows.
 
 use super::costly::{busy, plain};
-use crate::case::Case;
+use crate::case::{Case, Thing};
 use crate::rule::Need::Field;
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
@@ -16,7 +16,9 @@ pub(super) const RULES: &[Rule] = &[Rule {
     needs: &[Field("statement", "calls"), Field("server", "sessions_active")],
     limits: "a statement for one row by its key runs 200 times a second or more, as often as another one returns rows (5 or more an execution, within a \
         tenth); \
-        medium if it is 60 % of all executions and 1,000 a second; low if it is 90 % of them and runs 10 to 2,000 times for each of the next SELECT (ours)",
+        medium if it is 60 % of all executions and 1,000 a second; low if it is 90 % of them and runs 10 to 2,000 times for each of the next SELECT; or a \
+        FETCH of one row, 200 times a second and 60 % of all executions: medium from 1,000 on, or if a session is at it at four of five \
+        looks (ours)",
     judge: one_by_one,
     links: &[
         "https://www.postgresql.org/docs/current/functions-comparisons.html#FUNCTIONS-COMPARISONS-ANY-SOME",
@@ -165,11 +167,110 @@ fn one_by_one(case: &Case) -> Answer {
             }
         }
         claims.extend(rounds.iter().map(|(parent, of_it)| of_round(case, time, parent, of_it, all)));
+        claims.extend(time.statements.iter().filter_map(|one| of_cursor(case, time, one, all)));
+    }
+    for node in case.nodes() {
+        if claims.is_empty() {
+            claims
+                .extend(case.at("session", node).filter_map(|session| of_seen_cursor(case, node, &session)));
+        }
     }
     Answer::of(claims, || {
         "how often statements for one row run, against the rows that others return".to_string()
     })
 }
+
+/// A cursor whose rows are fetched one after the other.
+fn of_cursor(case: &Case, time: &NodeTime, fetch: &StatementTime, all: f64) -> Option<Claim> {
+    let is_fetch =
+        fetch.text.split_whitespace().next().is_some_and(|verb| verb.eq_ignore_ascii_case("fetch"));
+    let calls =
+        fetch.calls_per_s.filter(|calls| *calls >= CALLS_PER_S_MIN && *calls >= all * OF_CALLS_MIN)?;
+    let is_single = fetch.rows.is_some_and(|rows| rows <= ROWS_OF_KEY_MAX);
+    if !is_fetch || !is_single {
+        return None;
+    }
+    let claim = Claim::new(
+        if calls >= CALLS_PER_S_MEDIUM { Severity::Medium } else { Severity::Low },
+        Level::DiscriminatingCounter,
+        format!(
+            "{}: {} of all executions fetch one row of a cursor, {} times a second: {}",
+            time.node,
+            units::percent(calls / all),
+            units::short(calls),
+            plain(&fetch.text, 80)
+        ),
+    );
+    Some(
+        claim
+            .on_node(&time.node)
+            .during(case.one("server", &time.node).map(|server| server.ticks.window()))
+            .number("calls_per_s", calls)
+            .number("of_all_calls", calls / all)
+            .because("each costs a round trip between client and server, which is far more than the row: the server counts only the execution")
+            .remedy(
+                "fetch many rows at a time (FETCH 1000, the fetch size of the driver), or read the result without a cursor where it fits into memory",
+                &["SELECT queryid, calls, rows, left(query, 80) AS query FROM pg_stat_statements WHERE query ILIKE 'fetch%' ORDER BY calls DESC LIMIT 5;"],
+            ),
+    )
+}
+
+/// A session that is at one FETCH of a row after the other, whenever it is looked at: what a driver prepares is counted once for all of its executions, so
+/// their number is not known.
+fn of_seen_cursor(case: &Case, node: &str, session: &Thing<'_>) -> Option<Claim> {
+    let (lines, server) = (session.lines, case.one("server", node)?);
+    let ages = lines.series("state_age_s")?;
+    let looks = server.series("sessions_active")?.readings();
+    let is_always = ages.readings() >= LOOKS_MIN && ages.readings() as f64 >= looks as f64 * OF_LOOKS_MIN;
+    // Between two of them it is idle for a moment.
+    let is_quick = lines.max("state_age_s")? <= PAUSE_S_MAX && lines.max("xact_age_s")? >= LONG_S_MIN;
+    let query = lines.word("query");
+    if !is_always || !is_quick || !is_fetch_of_one(query) {
+        return None;
+    }
+    let application = plain(lines.word("application"), 40);
+    Some(
+        Claim::new(
+            Severity::Medium,
+            Level::CoOccurrence,
+            format!(
+                "{node}: session {} of {application} fetches one row of a cursor after the other, for {}: {}",
+                session.name,
+                units::seconds(lines.max("xact_age_s").unwrap_or(0.0)),
+                plain(query, 80)
+            ),
+        )
+        .on_node(node)
+        .during([lines.ticks.window()])
+        .number("looks", ages.readings() as f64)
+        .because(format!("at {} of {looks} looks it was at it, and for less than {} each time", ages.readings(), units::seconds(PAUSE_S_MAX)))
+        .because("each costs a round trip between client and server, which is far more than the row")
+        .lacking("how many rows a second: of what a driver prepares, the server counts no single FETCH")
+        .remedy(
+            "fetch many rows at a time (FETCH 1000, the fetch size of the driver), or read the result without a cursor where it fits into memory",
+            &["SELECT pid, application_name, state, now() - xact_start AS open, query FROM pg_stat_activity WHERE query ILIKE 'fetch%';"],
+        ),
+    )
+}
+
+/// `FETCH`, `FETCH NEXT`, `FETCH 1`, `FETCH FORWARD 1` of a cursor.
+fn is_fetch_of_one(query: &str) -> bool {
+    let text = query.trim().trim_end_matches(';').to_ascii_lowercase();
+    let words: Vec<&str> = text.split_whitespace().collect();
+    match words.as_slice() {
+        ["fetch", _] | ["fetch", "next" | "1" | "forward" | "from" | "in", ..] => {
+            !words.iter().any(|word| *word == "all" || word.parse::<u64>().is_ok_and(|rows| rows > 1))
+        }
+        _ => false,
+    }
+}
+
+/// Looks that say something, and of all looks those at which it is at it.
+const LOOKS_MIN: u64 = 5;
+const OF_LOOKS_MIN: f64 = 0.8;
+/// Seconds between two of them at most, and of the whole at least.
+const PAUSE_S_MAX: f64 = 1.0;
+const LONG_S_MIN: f64 = 3.0;
 
 fn is_write(statement: &StatementTime) -> bool {
     statement::parse(&statement.text).is_ok_and(|parsed| parsed.verb != Verb::Select)

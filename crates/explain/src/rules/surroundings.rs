@@ -84,6 +84,10 @@ fn is_read(kind: &str, event: &str) -> bool {
     kind == "IO" && (event.ends_with("Read") || event.ends_with("Prefetch") || event.starts_with("Aio"))
 }
 
+/// Programs that start others: the kernel counts what these have read and written as theirs when they have ended.
+const SHELLS: [&str; 7] = ["sh", "bash", "dash", "ash", "ksh", "zsh", "busybox"];
+const OF_SHELL: &str = "which command of the script it is: what a command has read and written counts as its shell's once it has ended (ps -ef --forest)";
+
 fn full_group(case: &Case) -> Answer {
     let mut claims = vec![];
     for group in case.things("cgroup") {
@@ -167,6 +171,14 @@ fn program<'a>(case: &'a Case, host: &'a str, others: f64) -> Option<(&'a str, f
         .filter(|(_, per_s)| *per_s >= others * OTHERS_SHARE_MIN)
 }
 
+/// Whose bytes most of them are, in words.
+fn whose(program: &str) -> String {
+    match SHELLS.contains(&program) {
+        true => format!(", most of them those of commands that {program} started"),
+        false => format!(", most of them {}'s", plain(program, 40)),
+    }
+}
+
 fn neighbour(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
@@ -200,7 +212,7 @@ fn neighbour(case: &Case) -> Answer {
             continue;
         }
         let program = program(case, host, others);
-        let by = program.map_or(String::new(), |(name, _)| format!(", most of them {}'s", plain(name, 40)));
+        let by = program.map_or(String::new(), |(name, _)| whose(name));
         claims.push(
             Claim::new(
                 severity(share),
@@ -228,6 +240,7 @@ fn neighbour(case: &Case) -> Answer {
                 claim.number("bytes_of_program_per_s", per_s).because(figures)
             })
             .with(program.is_none().then_some(NOT_SEEN), Claim::lacking)
+            .with(program.filter(|(name, _)| SHELLS.contains(name)).map(|_| OF_SHELL), Claim::lacking)
             .remedy(
                 "find the program, and move it to another disk or give it a lower weight",
                 &["$ pidstat -d 1 5", "$ sudo iotop -boP -n 3", "$ systemd-cgtop -n 2 --order=io"],

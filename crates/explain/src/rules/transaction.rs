@@ -1,5 +1,6 @@
 //! TXN: transactions that are too small, too large, or never finished.
 
+mod chatty;
 mod rollbacks;
 
 use super::vacuum::is_wal;
@@ -67,99 +68,13 @@ pub(super) const RULES: &[Rule] = &[
             Field("statement", "calls"),
         ],
         limits: "10 statements for each commit, and 0.3 sessions idle in a transaction, for longer than they are active, or for a \
-            quarter of that with 1,000 statements a second that execute for less than a third of the time; medium from a round trip of 0.3 ms on (ours)",
-        judge: chatty,
+            quarter of that with 1,000 statements a second that execute for less than a third of the time; medium from a round trip of 0.3 ms on; or 2 \
+            statements, and 2 sessions idle in transactions of 5 s at most, for five times as long as they are active and 5 ms for each statement: medium \
+            (ours)",
+        judge: chatty::judge,
         links: &["https://www.postgresql.org/docs/current/libpq-pipeline-mode.html"],
     },
 ];
-
-/// Of the time of transactions, what many small statements execute at most: the rest is spent on sending, reading and planning them.
-const EXECUTING_MAX: f64 = 1.0 / 3.0;
-/// Sessions that wait for a statement, of those that are active.
-const IDLE_SHARE_MIN: f64 = 0.25;
-/// Statements a second, so that they are many.
-const CALLS_PER_S_MIN: f64 = 1_000.0;
-/// Statements of a transaction.
-const STATEMENTS_MIN: f64 = 10.0;
-/// Sessions that wait for the next statement of their transaction.
-const IDLE_MIN: f64 = 0.3;
-/// A round trip from which on it is a network's.
-const ROUND_TRIP_US: f64 = 300.0;
-
-/// Sessions that plan and execute statements, on average.
-fn executing(case: &Case, node: &str) -> f64 {
-    let of_one = |statement: crate::case::Thing<'_>| {
-        Some(statement.lines.rate("total_ms")? + statement.lines.rate("plan_ms").unwrap_or(0.0))
-    };
-    case.at("statement", node).filter_map(of_one).sum::<f64>() / 1e3
-}
-
-/// Programs that fetch rows one by one: the server waits for them, with their locks and snapshots.
-fn chatty(case: &Case) -> Answer {
-    let mut claims = vec![];
-    for server in case.things("server") {
-        let rate = |field: &str| server.lines.rate(field).unwrap_or(0.0);
-        let (idle, active) = (rate("idle_in_transaction_ms") / 1e3, rate("active_ms") / 1e3);
-        let calls: f64 =
-            case.at("statement", server.place).filter_map(|statement| statement.lines.rate("calls")).sum();
-        let ended = rate("xact_commit") + rate("xact_rollback");
-        let each = calls / ended.max(f64::MIN_POSITIVE);
-        let executing = executing(case, server.place);
-        let is_waiting = idle >= active;
-        // Active sessions may wait for their commit, which no statement's time contains.
-        let is_overhead = idle >= active * IDLE_SHARE_MIN
-            && calls >= CALLS_PER_S_MIN
-            && executing <= (idle + active) * EXECUTING_MAX;
-        if idle < IDLE_MIN || ended < 1.0 || each < STATEMENTS_MIN || !(is_waiting || is_overhead) {
-            continue;
-        }
-        let how = if is_waiting {
-            let times = units::short(idle / active.max(1e-3));
-            format!("sessions wait for their client in it for {times} times as long as they work")
-        } else {
-            let share = units::percent(executing / (idle + active));
-            format!(
-                "sessions execute them in {share} of its time: the rest is messages, parsing, planning, and waiting for the client"
-            )
-        };
-        let busiest = case
-            .at("statement", server.place)
-            .filter_map(|statement| Some((statement.lines.word("query_id"), statement.lines.rate("calls")?)))
-            .max_by(|left, right| left.1.total_cmp(&right.1));
-        // The shortest ones: the others waited for a CPU.
-        let trips = server.lines.series("rtt_us").map(crate::series::Series::values).unwrap_or_default();
-        let round_trip = crate::statistics::quantile(trips, 0.1).unwrap_or(0.0);
-        claims.push(
-            Claim::new(
-                if round_trip >= ROUND_TRIP_US { Severity::Medium } else { Severity::Low },
-                Level::CoOccurrence,
-                format!(
-                    "{}: {} statements of a transaction come one by one, and {how}",
-                    server.place,
-                    units::short(each)
-                ),
-            )
-            .on_node(server.place)
-            .during([server.lines.ticks.window()])
-            .number("statements_per_transaction", each)
-            .number("idle_in_transaction_sessions", idle)
-            .because(format!("{} statements and {} transactions a second", units::short(calls), units::short(ended)))
-            .because(format!("{} sessions are idle in a transaction at any time, {} are active", units::short(idle), units::short(active)))
-            .with(busiest, |claim, (id, rate)| {
-                let text = case.query(id).unwrap_or(id);
-                claim.because(format!("most often, {} times a second: {}", units::short(rate), super::costly::plain(text, 160)))
-            })
-            .because(format!("a round trip takes {} to this server", units::us(round_trip)))
-            .lacking("the program's own work between two statements: it may be that, and not the way")
-            .remedy(
-                "fetch what belongs together with one statement (a list of keys: = ANY of an array, a join), or send statements in a pipeline",
-                &["SELECT queryid, calls, rows / calls AS rows, mean_exec_time AS ms, left(query, 80) AS query FROM pg_stat_statements WHERE calls > 0 \
-                    ORDER BY calls DESC LIMIT 5;"],
-            ),
-        );
-    }
-    Answer::of(claims, || "statements for each transaction, and time idle in transactions".to_string())
-}
 
 /// Of all transactions.
 const ROLLED_BACK_SHARE: f64 = 0.2;

@@ -63,8 +63,16 @@ fn thrown_per_s(case: &Case, node: &str) -> Option<f64> {
 /// Average sessions in executions that were counted, those without a line of their own included.
 fn counted_sessions(case: &Case, node: &str) -> f64 {
     let rest = case.one("statement_rest", node);
-    let all = case.at("statement", node).map(|one| one.lines).chain(rest);
-    let total_ms: f64 = all.filter_map(|lines| lines.sum("total_ms")).sum();
+    let waits = case.waits(node);
+    // The extension counts the time of the session alone; its parallel workers are part of the node's.
+    let of_statements: f64 = case
+        .at("statement", node)
+        .filter_map(|one| {
+            let workers = waits.map_or(1.0, |waits| waits.with_workers(one.lines.word("query_id")));
+            Some(one.lines.sum("total_ms")? * workers)
+        })
+        .sum();
+    let total_ms = of_statements + rest.and_then(|lines| lines.sum("total_ms")).unwrap_or(0.0);
     total_ms * 1e3 / (case.span.length_us() as f64).max(1.0)
 }
 

@@ -3,6 +3,7 @@
 mod ahead;
 mod cancelled;
 mod eager;
+mod forgotten;
 mod horizon;
 mod off;
 mod wraparound;
@@ -42,7 +43,9 @@ pub(super) const RULES: &[Rule] = &[
         id: "VAC-03",
         title: "all autovacuum workers are busy",
         needs: &[Field("server", "autovacuum_workers_max")],
-        limits: "all of them in 80 % of the samples, for 30 s; high from 5 min (R1: 50 of 50)",
+        limits: "all of them in 80 % of the samples, for 30 s; high from 5 min (R1: 50 of 50); or all of them in all samples, while a table that none works \
+            on has \
+            more dead rows than live ones",
         judge: saturated,
         links: &["https://www.postgresql.org/docs/current/routine-vacuuming.html#AUTOVACUUM"],
     },
@@ -100,6 +103,7 @@ pub(super) const RULES: &[Rule] = &[
         links: &["https://www.postgresql.org/docs/current/routine-vacuuming.html#AUTOVACUUM"],
     },
     cancelled::RULE,
+    forgotten::RULE,
 ];
 
 /// Share of a worker's samples.
@@ -114,6 +118,8 @@ const PHASE_SHARE: f64 = 0.02;
 const SATURATION: f64 = 0.8;
 /// For so long.
 const SATURATION_US: u64 = 30_000_000;
+/// Looks of a shorter recording.
+const LOOKS_MIN: usize = 8;
 /// The limit of a high finding.
 const SATURATION_HIGH_US: u64 = 300_000_000;
 /// Runs an hour on one table.
@@ -346,6 +352,42 @@ fn tables_above_threshold<'a>(case: &'a Case, node: &'a str) -> Vec<&'a str> {
         .collect()
 }
 
+/// The table with more dead rows than live ones that no vacuum works on.
+fn left_alone<'a>(case: &'a Case, node: &'a str) -> Option<Thing<'a>> {
+    let at_work: Vec<String> =
+        vacuums(case, node).map(|progress| progress.lines.word("relation").to_string()).collect();
+    let dead = |table: &Thing<'_>| table.lines.last("dead_rows").unwrap_or(0.0);
+    case.at("table", node)
+        .filter(|table| {
+            dead(table) > DEAD_ROWS_MIN
+                && dead(table) > table.lines.last("live_rows").unwrap_or(0.0)
+                && !at_work.iter().any(|relation| relation == table.lines.word("relation"))
+        })
+        .max_by(|left, right| dead(left).total_cmp(&dead(right)))
+}
+
+/// The claim about busy workers: how many there are, in which share of the samples they were, and the table that waits for one.
+fn busy_text(server: &Thing<'_>, (most, full): (f64, f64), left: Option<&Thing<'_>>) -> String {
+    let who = match most > 1.0 {
+        true => format!("all {most:.0} autovacuum workers were"),
+        false => "the only autovacuum worker was".to_string(),
+    };
+    let rows = |table: &Thing<'_>, field: &str| units::short(table.lines.last(field).unwrap_or(0.0));
+    let waits = left.map(|table| {
+        let (dead, live) = (rows(table, "dead_rows"), rows(table, "live_rows"));
+        format!(
+            ", and none gets to {}, which has {dead} dead rows for {live} live ones",
+            table.lines.word("relation")
+        )
+    });
+    format!(
+        "{}: {who} busy in {} of the samples{}",
+        server.place,
+        units::percent(full),
+        waits.unwrap_or_default()
+    )
+}
+
 fn saturated(case: &Case) -> Answer {
     let mut claims = vec![];
     for server in case.things("server") {
@@ -356,7 +398,11 @@ fn saturated(case: &Case) -> Answer {
         };
         let full = busy.points().iter().filter(|point| point.mean() >= most).count() as f64
             / busy.points().len().max(1) as f64;
-        let windows = busy.stretches(SATURATION_US, |point| point.mean() >= most);
+        let mut windows = busy.stretches(SATURATION_US, |point| point.mean() >= most);
+        let left = left_alone(case, server.place);
+        if windows.is_empty() && full >= 1.0 && busy.points().len() >= LOOKS_MIN && left.is_some() {
+            windows = vec![busy.window()];
+        }
         if most <= 0.0 || full < SATURATION || windows.is_empty() {
             continue;
         }
@@ -369,12 +415,7 @@ fn saturated(case: &Case) -> Answer {
         let mut claim = Claim::new(
             if length >= SATURATION_HIGH_US { Severity::High } else { Severity::Medium },
             Level::DiscriminatingCounter,
-            format!(
-                "{}: all {} autovacuum workers were busy in {} of the samples",
-                server.place,
-                units::short(most),
-                units::percent(full)
-            ),
+            busy_text(&server, (most, full), left.as_ref()),
         )
         .on_node(server.place)
         .during(windows)
@@ -411,6 +452,16 @@ fn saturated(case: &Case) -> Answer {
     Answer::of(claims, || "busy autovacuum workers, and how many there can be".to_string())
 }
 
+/// Rows may become dead for twice the time between two runs: a run takes time itself.
+const RUNS_LATE: f64 = 2.0;
+
+/// Rows that become dead between two runs of autovacuum.
+fn since_run(table: &Thing<'_>, runs: &Series) -> f64 {
+    let rate = |field: &str| table.lines.rate(field).unwrap_or(0.0);
+    let between_s = runs.window().length_us() as f64 / 1e6 / runs.sum();
+    (rate("rows_updated") + rate("rows_deleted")) * between_s * RUNS_LATE
+}
+
 fn fruitless(case: &Case) -> Answer {
     let mut claims = vec![];
     for table in case.things("table") {
@@ -436,7 +487,7 @@ fn fruitless(case: &Case) -> Answer {
             .map(|holder| holder_words(&holder))
             .collect();
         // What became dead since the last run is no failure of it.
-        if held.is_empty() && last < live * DEAD_SHARE_HARM {
+        if held.is_empty() && (last < live * DEAD_SHARE_HARM || last <= since_run(&table, runs)) {
             continue;
         }
         let mut claim = Claim::new(

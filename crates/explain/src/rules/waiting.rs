@@ -1,6 +1,8 @@
 //! SES-13: clients that wait in a pooler for a connection of their pool, which the server does not see.
 
 mod holders;
+mod paused;
+mod refused;
 
 use super::costly::plain;
 use super::paste::word;
@@ -17,7 +19,8 @@ pub(super) const RULES: &[Rule] = &[Rule {
     title: "clients wait in a pooler for a connection of their pool",
     needs: &[Field("pool", "clients_waiting")],
     limits: "a client waits in half of the looks, and clients wait for 10 % of the time that they need a connection; high from 50 % on; low where the server \
-        itself is busy, or nearly all of its time goes into one kind of wait (ours)",
+        itself is busy, or nearly all of its time goes into one kind of wait; or the database is paused in the \
+        pooler: high if a client waits; or clients are sent away: high from one a second on; or max_client_conn is reached in half of the looks (ours)",
     judge,
     links: &[
         "https://www.pgbouncer.org/usage.html#show-pools",
@@ -123,6 +126,12 @@ impl<'a> Queue<'a> {
         Some(wait_us / (wait_us + transaction_us).max(1.0))
     }
 
+    /// Whether no connection to the server was seen, and none was used: one that is closed after each use is gone at most looks.
+    fn is_unconnected(&self) -> bool {
+        let open = ["servers_active", "servers_free"].iter().filter_map(|field| self.pool.lines.max(field));
+        open.fold(0.0, f64::max) < 1.0 && self.times.is_none_or(|times| times.3 < 1.0)
+    }
+
     fn is_long(&self) -> bool {
         self.wait_share().map_or(self.max_wait_us >= MAX_WAIT_US, |share| share >= WAIT_SHARE_MIN)
     }
@@ -206,10 +215,18 @@ fn has_room(case: &Case, node: &str) -> Option<bool> {
 }
 
 fn judge(case: &Case) -> Answer {
-    let queues: Vec<Queue<'_>> = case.things("pool").filter_map(|pool| Queue::of(case, pool)).collect();
+    let at_work = case.things("pool").filter(|pool| !paused::is_paused(pool));
+    let queues: Vec<Queue<'_>> = at_work.filter_map(|pool| Queue::of(case, pool)).collect();
+    let (unconnected, queues): (Vec<Queue<'_>>, Vec<Queue<'_>>) =
+        queues.into_iter().partition(Queue::is_unconnected);
     let (shared, queues) = holders::shared(queues);
     let mut claims: Vec<Claim> = shared.iter().map(|queues| holders::of_database(case, queues)).collect();
     claims.extend(queues.iter().filter(|queue| queue.is_long()).map(|queue| claim(case, queue)));
+    claims.extend(paused::claims(case));
+    claims.extend(refused::claims(case));
+    claims.extend(
+        unconnected.iter().map(|queue| paused::unconnected(&queue.pool, queue.waiting, queue.max_wait_us)),
+    );
     Answer::of(claims, || "clients that wait in poolers".to_string())
 }
 

@@ -329,7 +329,7 @@ fn extra(case: &Case) -> Answer {
                     ],
                 ),
             );
-        } else if !logical && !moves_data(case, node) {
+        } else if !logical && !moves_data(case, node) && !is_standby(case, node) {
             claims.push(
                 Claim::new(
                     Severity::Note,
@@ -352,6 +352,11 @@ fn extra(case: &Case) -> Answer {
         }
     }
     Answer::of(claims, || "wal_level, logical slots, replica identities".to_string())
+}
+
+/// A standby gets the slots of its primary's consumers after a failover.
+fn is_standby(case: &Case, node: &str) -> bool {
+    case.one("server", node).is_some_and(|server| server.flag("in_recovery") == Some(true))
 }
 
 /// What WAL and tables of a node share, as text: one file system, or several on the same disk.

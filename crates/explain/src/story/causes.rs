@@ -4,6 +4,8 @@
 pub(super) const CAUSES: &[(&str, &[&str])] = &[
     // Pools that take connections from each other open them again and again.
     ("SES-13", &["SES-01", "SES-06"]),
+    // Rows that multiply each other are the reason why there are so many.
+    ("PLAN-63", &["PLAN-33"]),
     // What a statement waits for while dblink opens a connection, and what that connection commits.
     ("SES-01", &["EXT-01", "WAL-01", "WAL-05", "TXN-01", "PLAN-62", "PLAN-45", "PLAN-49", "CPU-05"]),
     ("REP-13", &["OBS-01", "LCK-01", "TXN-13", "TXN-05", "DIST-06", "CPU-05"]),
@@ -15,7 +17,7 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
     ("TXN-13", &["DIST-06"]),
     ("GEN-02", &["DIST-06", "LCK-01", "CPU-05"]),
     ("LWL-01", &["SES-03"]),
-    ("TXN-05", &["LWL-04", "DIST-06"]),
+    ("TXN-05", &["LWL-04", "DIST-06", "GEN-01"]),
     ("WAL-11", &["TXN-01", "WAL-01", "WAL-05", "CPU-05", "WAL-06", "WAL-03", "TXN-03"]),
     ("WAL-12", &["TXN-01", "WAL-01", "WAL-05", "CPU-05", "LWL-05", "IO-09", "TXN-03"]),
     ("TXN-10", &["TXN-01", "WAL-01", "WAL-05", "CPU-05", "WAL-06"]),
@@ -99,6 +101,17 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
     ("PLAN-71", &["PLAN-24", "PLAN-34", "PLAN-45", "MEM-04", "SES-03"]),
     ("TXN-16", &["IO-11", "TXN-07", "TXN-15", "LCK-04", "LCK-01", "LCK-09", "SES-03", "WAL-01"]),
     ("TXN-17", &["TXN-09", "SES-03"]),
+    ("TXN-20", &["PLAN-91", "WAL-01", "WAL-05", "TXN-01", "CPU-05"]),
+    // What is computed for each row takes the time, and not finding the rows.
+    (
+        "PLAN-96",
+        &["PLAN-01", "PLAN-45", "PLAN-06", "PLAN-62", "PLAN-66", "PLAN-24", "PLAN-27", "SES-10", "SES-03"],
+    ),
+    // The index that is missing there is not missing on the table that is meant.
+    (
+        "CFG-03",
+        &["PLAN-01", "PLAN-10", "PLAN-45", "PLAN-06", "PLAN-12", "PLAN-24", "MEM-04", "SES-03", "IO-07"],
+    ),
     ("TXN-07", &["TXN-15"]),
     (
         "TXN-18",
@@ -131,7 +144,10 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
     ),
     (
         "PLAN-90",
-        &["PLAN-45", "PLAN-24", "PLAN-27", "PLAN-16", "PLAN-12", "SES-03", "MEM-04", "PLAN-06", "IO-07"],
+        &[
+            "PLAN-21", "PLAN-45", "PLAN-24", "PLAN-27", "PLAN-16", "PLAN-12", "SES-03", "MEM-04", "PLAN-06",
+            "IO-07",
+        ],
     ),
     ("PLAN-79", &["PLAN-45", "PLAN-24", "PLAN-34", "SES-03"]),
     ("PLAN-80", &["PLAN-29", "PLAN-45", "PLAN-24", "MEM-04", "SES-03", "PLAN-06", "IO-07"]),
@@ -148,19 +164,24 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
     ("EXT-06", &["EXT-01", "EXT-03", "PLAN-45", "PLAN-24", "PLAN-16", "SES-03", "CPU-05"]),
     ("EXT-04", &["PLAN-45", "EXT-03", "SES-03", "PLAN-12"]),
     ("VAC-16", &["VAC-03", "VAC-04", "SES-03"]),
+    ("VAC-18", &["OBS-01", "VAC-11", "VAC-14", "VAC-08", "PLAN-05", "PLAN-75"]),
     ("REP-17", &["REP-15", "SES-02", "SES-03", "CPU-04"]),
     ("TXN-15", &["IO-11", "PLAN-41", "LCK-05", "MEM-04", "SES-03", "IO-07"]),
     ("LCK-09", &["LCK-01", "LCK-04", "CPU-05", "DIST-09"]),
     ("TXN-01", &["WAL-01", "WAL-05", "CPU-05", "WAL-06"]),
     ("WAL-07", &["WAL-01", "WAL-05", "CPU-05", "WAL-06"]),
     ("WAL-01", &["WAL-05", "CPU-05", "WAL-06"]),
+    ("FS-05", &["TXN-01", "WAL-01", "WAL-02", "WAL-05", "WAL-06", "IO-05", "IO-08", "LCK-05", "CPU-05"]),
     ("REP-10", &["REP-18", "REP-01", "CPU-05"]),
     ("REP-18", &["REP-01", "REP-11", "CPU-05", "TXN-01", "PLAN-45"]),
     ("REP-01", &["CPU-05", "TXN-01"]),
     ("PLAN-07", &["PLAN-01", "PLAN-06", "PLAN-24", "PLAN-49"]),
     (
         "PLAN-61",
-        &["PLAN-02", "PLAN-62", "PLAN-01", "PLAN-24", "PLAN-12", "PLAN-45", "MEM-04", "SES-03", "PLAN-06"],
+        &[
+            "PLAN-02", "PLAN-62", "PLAN-01", "PLAN-24", "PLAN-12", "PLAN-45", "MEM-04", "SES-03", "PLAN-06",
+            "PLAN-73",
+        ],
     ),
     (
         "CFG-01",
@@ -203,11 +224,18 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
     ("LOG-01", &["LOG-04"]),
     ("SES-15", &["SES-01", "PLAN-06", "SES-03", "CPU-05"]),
     ("LOG-03", &["LOG-04"]),
-    ("LOG-04", &["SES-03", "CPU-05", "TXN-13", "TXN-05"]),
+    ("LOG-04", &["SES-03", "CPU-05", "TXN-13", "TXN-05", "PLAN-45", "SES-10", "GEN-01"]),
     (
         "PLAN-92",
         &[
             "SES-10", "PLAN-45", "PLAN-24", "PLAN-12", "PLAN-82", "PLAN-22", "PLAN-16", "MEM-04", "SES-03",
+            "PLAN-06",
+        ],
+    ),
+    (
+        "PLAN-95",
+        &[
+            "PLAN-45", "PLAN-24", "PLAN-12", "PLAN-22", "PLAN-48", "PLAN-01", "PLAN-10", "MEM-04", "SES-03",
             "PLAN-06",
         ],
     ),
@@ -268,5 +296,5 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
     ("LWL-05", &["CPU-05"]),
     ("LWL-06", &["CPU-05"]),
     ("MEM-05", &["OBS-01"]),
-    ("MEM-02", &["OBS-01"]),
+    ("MEM-02", &["OBS-01", "PLAN-33"]),
 ];

@@ -24,19 +24,20 @@ const NOW: &str = "SELECT wait_event_type, wait_event, state, count(*) FROM pg_s
 
 /// Rules about what makes sessions compute, and so wait for a CPU.
 const COMPUTES: &[&str] = &[
-    "CFG-01", "EXT-02", "EXT-04", "EXT-06", "LOG-01", "LOG-03", "LWL-08", "MEM-07", "PLAN-01", "PLAN-03",
-    "PLAN-04", "PLAN-06", "PLAN-08", "PLAN-09", "PLAN-10", "PLAN-11", "PLAN-12", "PLAN-13", "PLAN-14",
-    "PLAN-15", "PLAN-16", "PLAN-17", "PLAN-18", "PLAN-19", "PLAN-20", "PLAN-21", "PLAN-22", "PLAN-23",
-    "PLAN-24", "PLAN-25", "PLAN-27", "PLAN-28", "PLAN-29", "PLAN-30", "PLAN-31", "PLAN-32", "PLAN-33",
-    "PLAN-34", "PLAN-35", "PLAN-36", "PLAN-37", "PLAN-38", "PLAN-39", "PLAN-40", "PLAN-41", "PLAN-45",
-    "PLAN-46", "PLAN-47", "PLAN-48", "PLAN-49", "PLAN-50", "PLAN-51", "PLAN-52", "PLAN-53", "PLAN-54",
-    "PLAN-55", "PLAN-56", "PLAN-57", "PLAN-58", "PLAN-59", "PLAN-60", "PLAN-61", "PLAN-64", "PLAN-65",
-    "PLAN-66", "PLAN-67", "PLAN-68", "PLAN-69", "PLAN-70", "PLAN-71", "PLAN-72", "PLAN-73", "PLAN-74",
-    "PLAN-75", "PLAN-76", "PLAN-77", "PLAN-78", "PLAN-79", "PLAN-80", "REP-14", "REP-17", "SES-01", "SES-07",
-    "SES-08", "SES-10", "SES-11", "TXN-06", "TXN-07", "TXN-08", "TXN-12", "TXN-13", "TXN-14", "TXN-15",
-    "TXN-16", "TXN-17", "TXN-18", "TXN-19", "VAC-11", "VAC-13", "VAC-14", "VAC-15", "VAC-16", "VAC-17",
-    "WAL-11", "PLAN-81", "PLAN-82", "PLAN-83", "PLAN-84", "PLAN-85", "PLAN-86", "PLAN-87", "PLAN-88",
-    "PLAN-89", "PLAN-90", "PLAN-91", "PLAN-92", "PLAN-93", "PLAN-94", "SES-12", "SES-15",
+    "CFG-01", "CFG-03", "EXT-02", "EXT-04", "EXT-06", "LOG-01", "LOG-03", "LWL-08", "MEM-07", "PLAN-01",
+    "PLAN-03", "PLAN-04", "PLAN-06", "PLAN-08", "PLAN-09", "PLAN-10", "PLAN-11", "PLAN-12", "PLAN-13",
+    "PLAN-14", "PLAN-15", "PLAN-16", "PLAN-17", "PLAN-18", "PLAN-19", "PLAN-20", "PLAN-21", "PLAN-22",
+    "PLAN-23", "PLAN-24", "PLAN-25", "PLAN-27", "PLAN-28", "PLAN-29", "PLAN-30", "PLAN-31", "PLAN-32",
+    "PLAN-33", "PLAN-34", "PLAN-35", "PLAN-36", "PLAN-37", "PLAN-38", "PLAN-39", "PLAN-40", "PLAN-41",
+    "PLAN-45", "PLAN-46", "PLAN-47", "PLAN-48", "PLAN-49", "PLAN-50", "PLAN-51", "PLAN-52", "PLAN-53",
+    "PLAN-54", "PLAN-55", "PLAN-56", "PLAN-57", "PLAN-58", "PLAN-59", "PLAN-60", "PLAN-61", "PLAN-64",
+    "PLAN-65", "PLAN-66", "PLAN-67", "PLAN-68", "PLAN-69", "PLAN-70", "PLAN-71", "PLAN-72", "PLAN-73",
+    "PLAN-74", "PLAN-75", "PLAN-76", "PLAN-77", "PLAN-78", "PLAN-79", "PLAN-80", "REP-14", "REP-17",
+    "SES-01", "SES-07", "SES-08", "SES-10", "SES-11", "TXN-06", "TXN-07", "TXN-08", "TXN-12", "TXN-13",
+    "TXN-14", "TXN-15", "TXN-16", "TXN-17", "TXN-18", "TXN-19", "TXN-20", "VAC-11", "VAC-13", "VAC-14",
+    "VAC-15", "VAC-16", "VAC-17", "WAL-11", "PLAN-81", "PLAN-82", "PLAN-83", "PLAN-84", "PLAN-85", "PLAN-86",
+    "PLAN-87", "PLAN-88", "PLAN-89", "PLAN-90", "PLAN-91", "PLAN-92", "PLAN-93", "PLAN-94", "PLAN-95",
+    "PLAN-96", "SES-12", "SES-15",
 ];
 
 /// Every part but the sleeping by design, which loses nothing.
@@ -71,8 +72,8 @@ pub(super) const SLICES: &[Slice] = &[
         part: "WAL and commit",
         is_wait: true,
         rules: &[&[
-            "WAL-01", "WAL-14", "TXN-01", "TXN-10", "WAL-11", "WAL-06", "WAL-07", "WAL-12", "WAL-13",
-            "VAC-02", "IO-01", "IO-05", "IO-06", "IO-09", "CPU-06", "SES-02",
+            "WAL-01", "WAL-14", "TXN-20", "TXN-01", "TXN-10", "WAL-11", "WAL-06", "WAL-07", "WAL-12",
+            "WAL-13", "VAC-02", "IO-01", "IO-05", "IO-06", "IO-09", "CPU-06", "SES-02",
         ]],
         words: "sessions wait for the WAL, but for less than a rule needs, or a flush is too fast to be the reason",
         commands: &["SELECT * FROM pg_stat_wal;", NOW],
@@ -135,7 +136,7 @@ pub(super) const SLICES: &[Slice] = &[
         is_wait: true,
         rules: &[&[
             "IO-01", "IO-05", "IO-06", "IO-08", "IO-09", "IO-10", "IO-11", "WAL-02", "WAL-03", "FS-01",
-            "FS-02", "SEC-02",
+            "FS-02", "FS-05", "SEC-02",
         ]],
         words: "sessions write or sync files themselves",
         commands: &["SELECT * FROM pg_stat_bgwriter;", NOW],

@@ -109,6 +109,13 @@ fn unlike(scene: &mut Scene, condition: &str, types: &str, class: &str) {
     scene.fact(n1(), "extension", "intarray", "1.5");
 }
 
+/// The same below an aggregate.
+fn counted_search(scene: &mut Scene, condition: &str, types: &str, class: &str) {
+    unlike(scene, condition, types, class);
+    node(scene, 1, 3, "Bitmap Heap Scan", json!({}));
+    node(scene, 3, 0, "Aggregate", json!({}));
+}
+
 /// The same for a column with frequent values.
 fn frequent(scene: &mut Scene, most: &str) {
     unlike(scene, "(tenant = $1)", "tenant integer", "int4_ops");
@@ -383,6 +390,12 @@ pub(crate) const TOLD: &[(&str, Change, &str)] = &[
     ),
     ("PLAN-21", |scene| unlike(scene, "(note @> $1)", "note integer[]", "array_ops"), "intarray"),
     ("PLAN-21", |scene| frequent(scene, "tenant 0.93"), "one value of tenant is in 93 % of the rows"),
+    // An aggregate hides how many rows a search finds.
+    (
+        "PLAN-21",
+        |scene| counted_search(scene, "(note @@ $1)", "note tsvector", "tsvector_ops"),
+        "depends on the values",
+    ),
 ];
 
 /// Claims, and words that they must not have.
@@ -404,6 +417,17 @@ const NOT_TOLD: &[(&str, Change, &str)] = &[
     ("PLAN-21", |scene| unlike(scene, "(note @> $1)", "note jsonb", "jsonb_ops"), "intarray"),
     ("PLAN-21", |scene| unlike(scene, "(note @> $1)", "note text[]", "array_ops"), "intarray"),
     ("PLAN-21", |scene| frequent(scene, "tenant 0.02; state 0.93"), "one value of"),
+    // The rows that it returns are all that it finds.
+    (
+        "PLAN-21",
+        |scene| unlike(scene, "(note @@ $1)", "note tsvector", "tsvector_ops"),
+        "depends on the values",
+    ),
+    (
+        "PLAN-21",
+        |scene| counted_search(scene, "(note = $1)", "note text", "text_ops"),
+        "depends on the values",
+    ),
 ];
 
 #[test]

@@ -23,6 +23,15 @@ fn text(scene: &mut Scene, id: &str, text: &str) {
     scene.event(1, event::QUERY, "", json!({"query_id": id, "text": text}));
 }
 
+/// Two statements and a half for each transaction, and a client that is away after each of them; the oldest transaction has this age in seconds.
+fn away(scene: &mut Scene, oldest_s: f64) {
+    scene.set(
+        "server",
+        n1(),
+        json!({"idle_in_transaction_ms": 28_000.0, "active_ms": 900.0, "xact_commit": 400, "oldest_transaction_s": oldest_s}),
+    );
+}
+
 /// Sessions that read from a disk, in a control group with a memory limit.
 fn reading_in_a_group(scene: &mut Scene, memory_bytes: u64) {
     scene.set("wait", wait("n1", "IO", "DataFileRead"), json!({"sessions": 6}));
@@ -123,6 +132,8 @@ pub(crate) const CASES: &[Fires] = &[
             json!({"idle_in_transaction_ms": 9000.0, "active_ms": 6000.0, "xact_commit": 60}),
         );
     }),
+    // Few statements for each, and a client that is far.
+    ("TXN-09", Co, |scene| away(scene, 0.2)),
     ("REP-11", Counter, |scene| late_standby(scene, 340e6, 40_000)),
     ("PLAN-25", Co, |scene| write_with_triggers(scene, 1, 900)),
     ("PLAN-87", Co, |scene| insert_with(scene, "it is unlogged; check room_is_free calls is_free()", 900)),
@@ -172,6 +183,8 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
         scene.fact(n1(), "setting", "commit_delay", "5000");
         scene.fact(n1(), "setting", "commit_siblings", "50");
     }),
+    // Transactions that were left open.
+    ("TXN-09", |scene| away(scene, 600.0)),
     ("TXN-09", |scene| {
         // As many statements, and no pause between them.
         scene.set(

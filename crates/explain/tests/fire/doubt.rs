@@ -101,6 +101,31 @@ fn a_scan_that_the_plan_does_not_show_is_no_proof_of_a_missing_index() {
 }
 
 #[test]
+fn what_writes_a_table_is_no_reader_of_it() {
+    let seq = json!({"relation": "public.visit_old", "filter": "(visit_old.at < (now() - $1))", "table_rows": 300_000.0, "rows_planned": 100_000.0});
+    let write = json!({"relation": "public.visit_old", "table_rows": 300_000.0, "rows_planned": 0.0});
+    let plan = [(1, 0, "ModifyTable", write), (2, 1, "Seq Scan", seq)];
+    let of_delete = one("PLAN-01", |scene| {
+        scanned_twice(scene, "delete from visit_old where at < now() - $1", &plan);
+    });
+    assert!(of_delete.severity >= Severity::Medium && least(&of_delete) > 0.0, "{of_delete:?}");
+}
+
+#[test]
+fn no_index_is_proposed_on_a_system_column() {
+    let remedy = |text: &'static str| {
+        let found = one("PLAN-01", |scene| {
+            scanned_twice(scene, text, &[]);
+            scene.drop_source("plan");
+        });
+        found.remedy.text
+    };
+    let system = remedy("select id from visit_old where xmin::text::bigint > $1");
+    assert!(system.contains("no index can be created on a system column"), "{system}");
+    assert!(!remedy("select id from visit_old where page = $1").contains("system column"));
+}
+
+#[test]
 fn a_table_that_nothing_compares_is_read_as_a_whole_rightly() {
     let whole = |join: &'static str| {
         let plan = [

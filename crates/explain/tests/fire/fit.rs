@@ -322,6 +322,31 @@ fn seldom(scene: &mut Scene, naptime: &str) {
     scene.fact(json!({"node": "n1"}), "setting", "autovacuum_naptime", naptime);
 }
 
+/// Dead rows whose index entries no vacuum removes.
+fn without_cleanup(scene: &mut Scene) {
+    seldom(scene, "1min");
+    let value = "options fillfactor=90, vacuum_index_cleanup=off";
+    scene.fact(json!({"node": "n1"}), record::watched::PECULIAR, "public.fleet", value);
+}
+
+/// Processes of logins on a server that looks the names of its clients up.
+fn looks_names_up(scene: &mut Scene) {
+    let backends = json!({"host": "h1", "node": "n1", "who": "backends"});
+    scene.set("schedule", backends, json!({"tasks": 20, "looked": 20, "authenticating": 4}));
+    scene.set("server", json!({"node": "n1"}), json!({"sessions_opened": 0}));
+    scene.fact(json!({"node": "n1"}), "setting", "log_hostname", "on");
+}
+
+/// A plan whose condition has a column without statistics.
+fn without_statistics(scene: &mut Scene) {
+    let text = "select count(*) from orders where customer = $1 and state = $2";
+    statement(scene, text, json!({"shared_hit": 160_000}), json!({"cost_total": 900.0}));
+    let condition = "((state = $2) AND (customer = $1))";
+    node(scene, 1, 0, "Bitmap Heap Scan", json!({"relation": "public.orders", "condition": condition}));
+    let value = "statistics target 0 for column state";
+    scene.fact(json!({"node": "n1"}), record::watched::PECULIAR, "public.orders", value);
+}
+
 /// A function with less memory of its own.
 fn small_function(scene: &mut Scene) {
     statement(scene, "select * from largest($1)", json!({"temp_written": 9_000}), json!({}));
@@ -461,6 +486,9 @@ pub(crate) const TOLD: &[(&str, Change, &str)] = &[
         "of which nothing has read event_data (gin)",
     ),
     ("VAC-11", |scene| seldom(scene, "1h"), "only every 1h (autovacuum_naptime)"),
+    ("VAC-11", without_cleanup, "vacuum_index_cleanup is off for this table"),
+    ("SES-14", looks_names_up, "the name of each client's address is looked up first"),
+    ("PLAN-61", without_statistics, "is left out of ANALYZE (its statistics target is 0)"),
     ("PLAN-02", small_function, "function largest() has a work_mem of its own: 256kB"),
     ("PLAN-02", small_files, "seem to have a work_mem of their own"),
     ("TXN-13", refused, "a pooler gives one server process to several clients"),

@@ -120,6 +120,11 @@ pub(super) const CASES: &[Fires] = &[
             "8",
         );
     }),
+    ("FS-05", Co, |scene| {
+        let keys = json!({"host": "h1", "mount": "/data"});
+        scene.set("mount", keys, json!({"options": "rw,relatime,sync"}));
+        scene.set("wait", wait("n1", "LWLock", "WALWrite"), json!({"sessions": 40}));
+    }),
     ("FS-04", Counter, |scene| {
         scene.fact(json!({"node": "n1"}), "server", "data_directory", "/data");
     }),

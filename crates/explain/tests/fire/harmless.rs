@@ -218,6 +218,13 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
         scene.set("server", json!({"node": "n1"}), json!({"temp_bytes": 1000}));
     }),
     ("PLAN-14", |scene| {
+        // A fence: OFFSET 0 without a limit.
+        let text = "select count(*) from (select id from post order by at offset $1) q";
+        scene.event(1, record::event::QUERY, "", json!({"query_id": "9", "text": text}));
+        let figures = json!({"calls": 1000, "total_ms": 50_000.0, "rows": 1_000, "shared_hit": 2_000_000, "shared_read": 0});
+        scene.set("statement", json!({"node": "n1", "database": "db", "query_id": "9"}), figures);
+    }),
+    ("PLAN-14", |scene| {
         // The first pages: a few blocks.
         scene.event(
             1,

@@ -243,6 +243,7 @@ pub(super) const CASES: &[Fires] = &[
     ("PLAN-92", Co, |scene| joined_by_or(scene, NULL_SAFE, None)),
     ("PLAN-94", Co, |scene| cursor(scene, 4_000_000)),
     ("PLAN-93", Co, |scene| guessed(scene, "(COALESCE(p.state, $1) = $2)", 300)),
+    ("PLAN-93", Co, |scene| guessed(scene, "(CASE WHEN (p.state > 3) THEN $1 ELSE $2 END = $3)", 300)),
     ("SES-07", Counter, of_catalog),
 ];
 

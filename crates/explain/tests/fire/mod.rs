@@ -19,6 +19,7 @@ mod narrow;
 pub(crate) mod outside;
 pub(crate) mod plan;
 pub(crate) mod rows;
+mod sampled;
 mod scope;
 pub(crate) mod search;
 mod shift;
@@ -41,6 +42,7 @@ pub(crate) use hidden::HARMLESS as HARMLESS_HIDDEN;
 pub(crate) use narrow::HARMLESS as HARMLESS_NARROW;
 pub(crate) use plan::HARMLESS as HARMLESS_PLANS;
 pub(crate) use rows::HARMLESS as HARMLESS_ROWS;
+pub(crate) use sampled::HARMLESS as HARMLESS_SAMPLED;
 pub(crate) use scope::HARMLESS as HARMLESS_SCOPES;
 pub(crate) use shift::HARMLESS as HARMLESS_SHIFTS;
 pub(crate) use spread::HARMLESS as HARMLESS_SPREAD;
@@ -71,6 +73,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Fires> {
         .chain(steps::CASES)
         .chain(scope::CASES)
         .chain(narrow::CASES)
+        .chain(sampled::CASES)
         .chain(alike::CASES)
         .chain(shift::CASES)
         .chain(spread::CASES)

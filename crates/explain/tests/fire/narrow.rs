@@ -69,6 +69,69 @@ fn polls(scene: &mut Scene, text: &str, calls: u64, rows: u64) {
     statement(scene, text, json!({"calls": calls, "rows": rows, "shared_hit": calls}), json!({}));
 }
 
+/// A session that is at this statement whenever it is looked at, in a transaction of 16 s, for so many seconds each time.
+fn always_at(scene: &mut Scene, query: &str, state_age_s: f64) {
+    let fields = json!({"backend": "client backend", "application": "crm-export", "user": "u", "database": "db", "state": "idle in transaction",
+        "xact_age_s": 16.8, "state_age_s": state_age_s, "query": query});
+    scene.set("session", json!({"node": "n1", "pid": 31_768}), fields);
+}
+
+/// Seconds in which a vacuum works on one table, and another has far more dead rows than live ones.
+fn left_alone(scene: &mut Scene, relation: &str) {
+    scene.seconds = 25;
+    let keys = json!({"node": "n1", "pid": 900, "command": "vacuum", "relation": "public.big"});
+    scene.set("progress", keys, json!({"phase": "scanning heap", "total": 1_000_000u64, "done": 5000, "unit": "blocks", "auto": true, "index_passes": 0}));
+    let keys = json!({"node": "n1", "database": "db", "relation": relation});
+    scene.set("table", keys.clone(), json!({"live_rows": 2_000, "dead_rows": 400_000})).during(
+        "table",
+        keys,
+        1..=1,
+    );
+}
+
+/// The memory of the sessions of an application.
+fn grows(scene: &mut Scene, bytes: fn(u64) -> f64) {
+    let keys = json!({"node": "n1", "application": "billing", "user": "app"});
+    scene.set("session_memory", keys.clone(), json!({"sessions": 8, "longest_statement_s": 0.4}));
+    scene.vary("session_memory", keys, "private_bytes", bytes);
+}
+
+const BAND: &str = "select sum(c.n * t.rate) from claim c join tariff t on t.code = c.code and c.at >= t.valid_from and c.at < t.valid_to where c.at > $1";
+
+/// A join that takes far longer than it reads, with a loop over so many rows whose inner side is of this kind.
+fn banded(scene: &mut Scene, text: &str, (kind, rows): (&str, f64)) {
+    statement(
+        scene,
+        text,
+        json!({"calls": 300, "rows": 300, "total_ms": 90_000.0, "shared_hit": 3_000_000}),
+        json!({}),
+    );
+    node(
+        scene,
+        1,
+        0,
+        "Nested Loop",
+        json!({"filter": "((c.at >= t.valid_from) AND (c.at < t.valid_to))", "rows_planned": 400_000}),
+    );
+    node(
+        scene,
+        2,
+        1,
+        "Seq Scan",
+        json!({"relation": "public.tariff", "rows_planned": rows, "table_rows": rows}),
+    );
+    let condition =
+        if kind == "Index Scan" { "((c.at >= t.valid_from) AND (c.at < t.valid_to))" } else { "" };
+    node(scene, 3, 1, kind, json!({"relation": "public.claim", "rows_planned": 11, "condition": condition}));
+}
+
+/// Counters that are reset at these seconds.
+fn reset(scene: &mut Scene, what: &str, seconds: &[u64]) {
+    for second in seconds {
+        scene.event(*second, "reset", "n1: counters decreased", json!({"node": "n1", "what": what}));
+    }
+}
+
 const POLL: &str = "select id from mail where state = $1 order by id limit $2 for update skip locked";
 
 /// A table that is scanned: blocks and rows of a scan, and the share of its pages that are visible to all.
@@ -118,6 +181,19 @@ pub(super) const CASES: &[Fires] = &[
     ("REP-13", Counter, |scene| not_online(scene, &[100], 400)),
     ("TXN-13", Counter, |scene| errors(scene, ("ERROR", "22012"), "division by zero", 900)),
     ("SES-08", Counter, |scene| polls(scene, POLL, 200_000, 0)),
+    // What it returns does not show whether it got the lock.
+    ("SES-08", Co, |scene| polls(scene, "select pg_try_advisory_lock($1)", 200_000, 200_000)),
+    ("TXN-11", Counter, |scene| polls(scene, "FETCH 1 FROM invoices", 400_000, 400_000)),
+    ("TXN-11", Co, |scene| always_at(scene, "fetch forward 1 from exp", 0.002)),
+    // The plan for unknown values has more searches than executions touch blocks; or a filter of the join compares.
+    ("PLAN-95", Co, |scene| banded(scene, BAND, ("Index Scan", 40_000.0))),
+    ("PLAN-95", Co, |scene| banded(scene, BAND, ("Seq Scan", 20.0))),
+    ("MEM-08", Counter, |scene| grows(scene, |second| 400e6 + second as f64 * 12e6)),
+    ("VAC-18", Counter, |scene| reset(scene, record::event::DATABASES, &[10, 40, 95])),
+    ("VAC-03", Counter, |scene| {
+        left_alone(scene, "public.parcel");
+        scene.set("server", json!({"node": "n1"}), json!({"autovacuum_workers": 3}));
+    }),
     // Pages that were visible to all before these deletes.
     ("VAC-11", Co, |scene| {
         scanned(
@@ -184,6 +260,71 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
     }),
     ("SES-08", |scene| polls(scene, POLL, 200_000, 150_000)),
     ("SES-08", |scene| polls(scene, POLL, 900, 0)),
+    ("SES-08", |scene| polls(scene, "select pg_try_advisory_lock($1)", 900, 900)),
+    ("SES-08", |scene| {
+        polls(scene, "select id from job where pg_try_advisory_xact_lock($1)", 200_000, 200_000)
+    }),
+    ("TXN-11", |scene| polls(scene, "FETCH 1000 FROM invoices", 400_000, 400_000_000)),
+    ("TXN-11", |scene| polls(scene, "FETCH 1 FROM invoices", 9_000, 9_000)),
+    ("VAC-18", |scene| reset(scene, record::event::DATABASES, &[10, 40])),
+    ("PLAN-95", |scene| {
+        banded(
+            scene,
+            "select sum(c.n) from claim c join tariff t on t.code = c.code where c.at >= $1 and c.at < $2",
+            ("Seq Scan", 20.0),
+        )
+    }),
+    // It reads what it compares.
+    ("PLAN-95", |scene| {
+        banded(scene, BAND, ("Seq Scan", 20.0));
+        statement(
+            scene,
+            BAND,
+            json!({"calls": 300, "rows": 300, "total_ms": 90_000.0, "shared_hit": 30_000_000}),
+            json!({}),
+        );
+    }),
+    // They stay as they are, have what they need after a while, give back what a statement needed, or hash in a long one.
+    ("MEM-08", |scene| grows(scene, |_| 400e6)),
+    // The caches of new sessions fill in a short recording.
+    ("MEM-08", |scene| {
+        scene.seconds = 13;
+        grows(scene, |second| 400e6 + second as f64 * 12e6);
+    }),
+    ("MEM-08", |scene| grows(scene, |second| 400e6 + (second as f64).min(60.0) * 12e6)),
+    ("MEM-08", |scene| grows(scene, |second| 400e6 + (second % 20) as f64 * 12e6)),
+    ("MEM-08", |scene| {
+        grows(scene, |second| 400e6 + second as f64 * 12e6);
+        scene.set(
+            "session_memory",
+            json!({"node": "n1", "application": "billing", "user": "app"}),
+            json!({"longest_statement_s": 40.0}),
+        );
+    }),
+    ("MEM-08", |scene| {
+        grows(scene, |second| 400e6 + second as f64 * 12e6);
+        let keys = json!({"node": "n1", "application": "billing", "user": "app"});
+        scene.vary("session_memory", keys, "sessions", |second| 8.0 + second as f64 / 4.0);
+    }),
+    ("VAC-18", |scene| reset(scene, record::event::DATABASES, &[1, 2, 179])),
+    ("VAC-18", |scene| reset(scene, "statements", &[10, 40, 95])),
+    // A short recording: workers are busy, and with the only table that has many dead rows; or one is free.
+    ("VAC-03", |scene| {
+        left_alone(scene, "public.big");
+        scene.set("server", json!({"node": "n1"}), json!({"autovacuum_workers": 3}));
+    }),
+    ("VAC-03", |scene| {
+        left_alone(scene, "public.parcel");
+        scene.set("server", json!({"node": "n1"}), json!({"autovacuum_workers": 2}));
+    }),
+    // The WAL of half a minute may be what grows once and then stays.
+    ("CAP-03", |scene| {
+        scene.seconds = 30;
+        scene.drop_source("load");
+        let mount = json!({"host": "h1", "mount": "/data"});
+        scene.set("mount", mount.clone(), json!({"size_bytes": 100_000_000_000u64}));
+        scene.vary("mount", mount, "free_bytes", |second| 5e10 - second as f64 * 3e7);
+    }),
     ("SES-08", |scene| polls(scene, "insert into mail values ($1) on conflict do nothing", 200_000, 0)),
     // Full pages, pages of which no vacuum knows, and scans that end early.
     ("VAC-14", |scene| scanned(scene, (9_000, 400_000), 0.99, json!({}))),
@@ -192,5 +333,8 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
     ("VAC-14", |scene| scanned(scene, (9_000, 1_000), 0.1, json!({}))),
     ("VAC-14", |scene| scanned(scene, (9_000, 1_000), 0.99, json!({"planned_rows": 500_000}))),
     // Deletes that were counted after the vacuum.
+    ("TXN-11", |scene| always_at(scene, "fetch 1000 from exp", 0.002)),
+    ("TXN-11", |scene| always_at(scene, "fetch all in exp", 0.002)),
+    ("TXN-11", |scene| always_at(scene, "fetch 1 from exp", 16.0)),
     ("VAC-11", |scene| scanned(scene, (9_000, 1_000), 0.99, json!({"live_rows": 0, "dead_rows": 299_000}))),
 ];

@@ -69,6 +69,16 @@ pub(crate) fn pool(
     scene.set("pool", keys, fields);
 }
 
+/// A pooler as a whole: its clients, its places for them, and what it sends away each second.
+fn sends_away(scene: &mut Scene, clients: u64, refused: Option<u64>, reason: &str) {
+    let keys = json!({"node": "n1", "pooler": "dbname=pgbouncer host=db1 port=6432"});
+    scene.set(
+        "pooler",
+        keys,
+        json!({"clients": clients, "clients_max": 100, "refused": refused, "reason": reason}),
+    );
+}
+
 /// A pool whose clients wait from begin to end: pgbouncer counts no wait before it is over, and shows how long the first of them has waited.
 pub(crate) fn lasting(scene: &mut Scene, mode: &str, times: (u64, u64, u64)) {
     pool(scene, mode, 9, times);
@@ -130,6 +140,11 @@ pub(crate) const CASES: &[Fires] = &[
     ("SES-13", Counter, |scene| pool(scene, "session", 37, (90_000, 80_000, 37_000_000))),
     // Clients that are not served within the recording are in no total.
     ("SES-13", Counter, |scene| lasting(scene, "session", (290_000, 290_000, 0))),
+    ("SES-13", Counter, |scene| {
+        sends_away(scene, 100, Some(12), "no more connections allowed (max_client_conn)")
+    }),
+    ("SES-13", Counter, |scene| sends_away(scene, 40, Some(1), "query_wait_timeout")),
+    ("SES-13", Counter, |scene| sends_away(scene, 101, None, "")),
     ("SES-13", Counter, |scene| lasting(scene, "transaction", (0, 0, 0))),
     ("SES-13", Counter, |scene| pool(scene, "transaction", 2, (2_900_000, 2_800_000, 2_000_000))),
     ("EXT-06", Co, |scene| foreign(scene, ALL_ROWS, HERE, 1)),
@@ -164,6 +179,8 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
     // A client now and then, for hardly any time.
     ("SES-13", |scene| pool(scene, "transaction", 1, (2_900_000, 2_800_000, 40_000))),
     ("SES-13", |scene| pool(scene, "transaction", 0, (3_000_000, 20_000, 0))),
+    ("SES-13", |scene| sends_away(scene, 99, Some(0), "")),
+    ("SES-13", |scene| sends_away(scene, 99, None, "")),
     // Served within a look each time, and the pooler counts no wait.
     ("SES-13", |scene| pool(scene, "session", 1, (2_900_000, 2_800_000, 0))),
     // Most of the rows are wanted; nothing is compared; a part of the condition is sent.

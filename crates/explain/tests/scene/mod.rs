@@ -145,6 +145,19 @@ impl Scene {
         self
     }
 
+    /// A flag that changes with the second.
+    pub(crate) fn flip(
+        &mut self,
+        source: &str,
+        keys: Value,
+        field: &str,
+        is_set: impl Fn(u64) -> bool + 'static,
+    ) -> &mut Scene {
+        let make = Make::Varying(Rc::new(move |second| Value::Bool(is_set(second))));
+        self.thing(source, keys).fields.insert(field.into(), make);
+        self
+    }
+
     /// The thing is there in these seconds only.
     pub(crate) fn during(
         &mut self,
@@ -326,7 +339,10 @@ impl Scene {
                 "client_cpu_us": 200_000}))
             .set("pool", json!({"node": "n1", "pooler": "dbname=pgbouncer host=db1 port=6432", "database": "db", "user": "u"}), json!({
                 "pool_mode": "transaction", "clients_active": 3, "clients_waiting": 0, "servers_active": 3, "servers_free": 2, "size": 20,
-                "max_wait_us": 0, "transactions": 900, "queries": 3_000, "transaction_us": 900_000, "query_us": 800_000, "wait_us": 1_000}))
+                "max_wait_us": 0, "paused": false, "transactions": 900, "queries": 3_000, "transaction_us": 900_000, "query_us": 800_000, "wait_us": 1_000}))
+            .set("pooler", json!({"node": "n1", "pooler": "dbname=pgbouncer host=db1 port=6432"}), json!({"clients": 40, "clients_max": 100, "refused": 0}))
+            .set("session_memory", json!({"node": "n1", "application": "shop", "user": "u"}), json!({
+                "sessions": 20, "private_bytes": 160_000_000, "longest_statement_s": 0.2}))
             .set("watching", json!({"node": "n1", "part": "views"}), json!({
                 "cpu_us": 30_000, "server_cpu_us": 90_000, "asked_us": 120_000, "questions": 22, "cores": 8}))
             .set("watching", json!({"host": "h1", "part": "machine"}), json!({"cpu_us": 20_000, "cores": 8}))

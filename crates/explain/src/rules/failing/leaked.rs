@@ -1,9 +1,8 @@
 //! Settings of a session that one client makes and another one gets: a pooler of transactions gives a session of the server to one client after the other.
 
-use super::Known;
+use super::known::Known;
 use crate::case::{Case, Thing};
-use crate::rules::costly::{lowered, plain};
-use record::event;
+use crate::rules::costly::{lowered, seen_with_role};
 
 /// Writes that fail although no setting makes sessions read-only.
 const BY_A_CLIENT: Known = Known {
@@ -18,8 +17,6 @@ const BY_A_CLIENT: Known = Known {
 };
 /// Programs that give sessions of a server to their clients in turn.
 const POOLERS: [&str; 5] = ["pgbouncer", "odyssey", "pgcat", "pgagroal", "pgpool"];
-/// Characters of a statement in a claim.
-const TEXT_CHARS: usize = 90;
 
 /// What is known of an error, or of one whose usual reason the settings rule out.
 pub(super) fn or_by_a_client(case: &Case, server: &Thing<'_>, known: &'static Known) -> &'static Known {
@@ -47,21 +44,15 @@ pub(super) fn by(case: &Case, node: &str, known: Option<&'static Known>) -> Stri
             && !text.starts_with("set transaction ")
             && wanted.iter().any(|words| text.contains(words))
     };
-    let mut texts = case.events_of(event::QUERY).filter(|one| Case::word_of(one, "node") == node);
-    let Some(found) = texts.find(|one| is_of_session(Case::word_of(one, "text"))) else {
-        return String::new();
-    };
+    let Some(found) = seen_with_role(case, node, is_of_session) else { return String::new() };
     let mut programs = case.things("program");
     let pooler =
         programs.find_map(|program| POOLERS.into_iter().find(|name| program.lines.word("program") == *name));
-    let user = Case::word_of(found, "user");
     let through = match pooler {
         Some(name) => format!(", and {name} runs on this host"),
         // Without a pooler a search_path is the client's own affair.
         None if known.setting == "search_path" => return String::new(),
         None => String::new(),
     };
-    let of_user =
-        if user.is_empty() { String::new() } else { format!(" of role {}", plain(user, TEXT_CHARS)) };
-    format!("; among the statements is {}{of_user}{through}", plain(Case::word_of(found, "text"), TEXT_CHARS))
+    format!("; among the statements is {found}{through}")
 }

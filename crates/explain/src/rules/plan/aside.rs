@@ -3,7 +3,7 @@
 
 use super::index::{self, Scan};
 use super::settings::own_setting;
-use super::{Planned, SHARE_MIN, below, planned, refuted, severity, skew};
+use super::{Planned, SHARE_MIN, below, planned, refuted, severity, skew, tree};
 use crate::case::engine::reset_command;
 use crate::case::{Case, Thing};
 use crate::rule::Answer;
@@ -285,6 +285,10 @@ const TYPE_REMEDY: &str = "look at the type that the driver sends: bind an integ
     before the index existed needs DISCARD PLANS, or a new connection";
 const FREQUENT_REMEDY: &str = "keep what such executions compute from most of the table (a summary table, a materialized view), or let them ask for fewer \
     rows: a second condition with an index for both. For one value alone, a partial index or a partition of its own leaves the other rows out";
+const SEARCHED_REMEDY: &str = "look at the values that are searched for: let a search ask for all of its words, leave out words that most rows have (a stop \
+    word of \
+    the text search configuration), and add a second condition that fits few rows. Where the values are rare, look for planner settings of the role, the \
+    database, a function or the connection";
 const OPERATOR_REMEDY: &str = "create an index for the operator that sessions use (USING gin (column gin__int_ops)), write OPERATOR(pg_catalog.@>) where the \
     index shall serve, or take the extension out of the search_path of these sessions (ALTER EXTENSION intarray SET SCHEMA ...)";
 const SETTINGS_REMEDY: &str = "look for planner settings (enable_..., random_page_cost, plan_cache_mode) of the role, the database, a function or the \
@@ -294,6 +298,29 @@ const SETTINGS_REMEDY: &str = "look for planner settings (enable_..., random_pag
 /// A column whose most frequent value is in so many rows that a scan for it is right.
 fn frequent(planned: &Planned<'_>, relation: &str) -> Option<(String, f64)> {
     skew::most_frequent(planned, relation).filter(|(_, share)| *share >= skew::FREQUENT_MIN)
+}
+
+/// The condition of a table's index that searches for words or elements: of how many rows fit unknown ones the planner has only a fixed share.
+fn searched<'a>(planned: &Planned<'a>, relation: &str) -> Option<&'a str> {
+    let of_table = planned.nodes.iter().filter(|node| node.lines.word("relation") == relation);
+    let text = |node: &Thing<'a>| {
+        let own = node.lines.word("condition");
+        if own.is_empty() {
+            below(planned, node).map(|node| node.lines.word("condition")).find(|text| !text.is_empty())
+        } else {
+            Some(own)
+        }
+    };
+    of_table.filter_map(text).find(|text| [" @@ ", " && "].iter().any(|operator| text.contains(operator)))
+}
+
+/// Whether a statement returns all rows that it searches for, and these are few: then no frequent value was given.
+fn returns_few(planned: &Planned<'_>) -> bool {
+    let hides = planned
+        .nodes
+        .iter()
+        .any(|node| ["Limit", "Aggregate", "Group", "Unique"].contains(&node.lines.word("kind")));
+    !hides && planned.statement.rows.is_some_and(|rows| rows < ROWS_MANY)
 }
 
 /// Why the sessions execute another plan, and what to do: what is known of the statement comes before what may be.
@@ -321,6 +348,14 @@ fn why_unlike(case: &Case, planned: &Planned<'_>, relation: &str, index: &str) -
         );
         return Reason { why, text: FREQUENT_REMEDY, commands: vec![] };
     }
+    if let Some(condition) = searched(planned, relation).filter(|_| !returns_few(planned)) {
+        let why = format!(
+            "how many rows fit {condition} depends on the values, and the plan for watch has none: executions seem to search for what is in many rows, and \
+                then a \
+             scan is right"
+        );
+        return Reason { why, text: SEARCHED_REMEDY, commands: vec![] };
+    }
     let (why, text) = match () {
         () if has_other_operator(case, planned, relation) => (OTHER_OPERATOR, OPERATOR_REMEDY),
         () if has_trigrams(case, planned, index) => (TRIGRAMS, SETTINGS_REMEDY),
@@ -338,8 +373,8 @@ pub(super) fn unlike_the_plan(case: &Case) -> Answer {
         let blocks = planned.statement.blocks.unwrap_or(0.0);
         let Reason { why, text: remedy, mut commands } = why_unlike(case, &planned, relation, index);
         // Then the values that are given decide, and none is recorded.
-        let is_frequent = remedy == FREQUENT_REMEDY;
-        if !is_frequent {
+        let is_frequent = [FREQUENT_REMEDY, SEARCHED_REMEDY].contains(&remedy);
+        if remedy != FREQUENT_REMEDY {
             commands.extend([SETTINGS_COMMAND, FUNCTIONS_COMMAND].map(String::from));
         }
         let (level, severity) = match (is_frequent, severity(planned.statement.share)) {
@@ -388,8 +423,16 @@ fn joined<'a>(planned: &Planned<'a>) -> Option<Joined<'a>> {
         let kind = node.lines.word("kind");
         kind.ends_with("Join") || kind == "Nested Loop"
     });
-    let filter = joins.map(|node| node.lines.word("filter")).find(|filter| is_or_of_two(filter))?;
-    let scans = planned.nodes.iter().filter(|node| node.lines.word("kind") == "Seq Scan");
+    let join = joins.into_iter().find(|node| is_or_of_two(node.lines.word("filter")))?;
+    let filter = join.lines.word("filter");
+    // What other steps read is not read for it.
+    let is_below = |node: &Thing<'a>| {
+        planned
+            .ancestors(node)
+            .iter()
+            .any(|above| tree::number(above, "number") == tree::number(join, "number"))
+    };
+    let scans = planned.nodes.iter().filter(|node| node.lines.word("kind") == "Seq Scan" && is_below(node));
     let read: f64 = scans.filter_map(|node| node.lines.last("rows_planned")).sum();
     let (rows, blocks) = (planned.statement.rows?, planned.statement.blocks.unwrap_or(0.0));
     let is_wasteful = read >= ROWS_MANY && rows <= read * super::KEPT_SHARE_MAX && blocks >= rows;

@@ -1,15 +1,14 @@
 //! PLAN-61: estimates that are wrong because they were declared: rows of a function, distinct values of a column.
 
+use super::function::{self, is_plain_name};
 use super::hidden::does_more;
 use super::{NEEDS, Planned, judge, severity, wrong_rows};
 use crate::case::{Case, Thing};
 use crate::rule::{Claim, Rule};
-use crate::rules::paste::literal;
 use crate::rules::statement::explain_it;
 use crate::units;
-use record::finding::Level;
-use record::statement;
-use record::watched::{FUNCTION_TEXT, PECULIAR};
+use record::finding::{Level, Severity};
+use record::watched::PECULIAR;
 
 pub(in crate::rules) const RULES: &[Rule] = &[Rule {
     id: "PLAN-61",
@@ -18,11 +17,15 @@ pub(in crate::rules) const RULES: &[Rule] = &[Rule {
     limits: "10 % of the session time in a statement that touches far more blocks than its plan costs, by a nested loop, and reads a function that is declared \
         with few rows, or a table with n_distinct set for a column of its conditions; or whose plan expects ten times the rows that it returns, 1,000 or more, \
         with such a table; or that reads a table of 10,000 rows as a whole to join it with a function that is taken for 100 rows or more, though an index \
-        is on the column, where the function reads a tenth of these (medium where the counters do not show it) (ours)",
+        is on the column, where the function reads a tenth of these (medium where the counters do not show it); or touches 1,000 blocks, and has a condition \
+        of a column \
+        whose statistics target is 0: medium (ours)",
     judge: |case| judge(case, claim, "declared rows of functions, and declared numbers of values"),
     links: &["https://www.postgresql.org/docs/current/sql-createfunction.html"],
 }];
 
+/// Blocks of an execution of a plan that was chosen by a guess.
+const GUESSED_BLOCKS_MIN: f64 = 1_000.0;
 /// Rows of a function for which a nested loop looks cheap.
 const ROWS_MAX: f64 = 10.0;
 
@@ -36,24 +39,14 @@ struct Declared {
 fn of_function(case: &Case, planned: &Planned<'_>) -> Option<Declared> {
     let scan = planned.nodes.iter().find(|node| node.lines.word("kind") == "Function Scan")?;
     let expected = scan.lines.last("rows_planned").filter(|rows| *rows <= ROWS_MAX)?;
-    let names = statement::names(&planned.statement.text);
-    let function = case.facts(FUNCTION_TEXT).find(|fact| {
-        fact.node == planned.time.node
-            && names.contains(&fact.name)
-            && fact.value.contains(&format!("returning {expected:.0} rows"))
-    })?;
-    // Users choose names: only a plain word stands in a command.
-    let name = Some(&function.name).filter(|name| is_plain_name(name))?;
+    let name = &function::function_for(case, planned, expected)?.name;
     Some(Declared {
         what: format!(
             "it expects {} of function {name}(), because the function is declared so (ROWS {expected:.0})",
             units::counted(expected as usize, "row")
         ),
         text: "declare how many rows the function returns, on average: the planner then chooses a join for that many",
-        command: format!(
-            "SELECT oid::regprocedure, prorows FROM pg_proc WHERE proname = {}; -- then: ALTER FUNCTION {name}(...) ROWS 1000;",
-            literal(name)
-        ),
+        command: function::declare(name, 1_000),
     })
 }
 
@@ -81,11 +74,6 @@ fn without_statistics(case: &Case, planned: &Planned<'_>) -> Option<Declared> {
     })
 }
 
-/// Whether a name needs no quotes anywhere.
-fn is_plain_name(name: &str) -> bool {
-    !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-}
-
 fn of_column(case: &Case, planned: &Planned<'_>) -> Option<Declared> {
     planned.nodes.iter().find_map(|node| {
         let relation = planned.relation_of(node);
@@ -104,7 +92,9 @@ fn of_column(case: &Case, planned: &Planned<'_>) -> Option<Declared> {
 fn claim(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
     let has_loop = planned.nodes.iter().any(|node| node.lines.word("kind") == "Nested Loop");
     if !has_loop || !does_more(planned) {
-        return too_many(case, planned).or_else(|| super::rows::claim(case, planned));
+        return too_many(case, planned)
+            .or_else(|| super::rows::claim(case, planned))
+            .or_else(|| guessed(case, planned));
     }
     let Declared { what, text, command } = of_function(case, planned)
         .or_else(|| of_column(case, planned))
@@ -132,6 +122,30 @@ fn claim(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
 }
 
 /// The same where the declaration makes the planner expect far more rows than there are, so that it scans and hashes where a search would do.
+/// A plan that touches many blocks, and guesses how many rows a condition leaves: whichever way it takes is chosen by chance.
+fn guessed(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
+    let blocks = planned.statement.blocks.filter(|blocks| *blocks >= GUESSED_BLOCKS_MIN)?;
+    let Declared { what, text, command } = without_statistics(case, planned)?;
+    let claim = planned.claim(
+        case,
+        Level::CoOccurrence,
+        Severity::Medium,
+        format!(
+            "a statement that takes {} of the session time touches {} blocks per execution: {what}",
+            planned.share(),
+            units::short(blocks)
+        ),
+    );
+    Some(
+        claim
+            .number("blocks_per_call", blocks)
+            .because(planned.file())
+            .because("without statistics a condition is taken for one of 200 values, or for a fixed share of the rows: the choice of an index is a guess")
+            .lacking("the plan that it takes with statistics")
+            .remedy(text, &[&command, &explain_it(case, &planned.time.node, planned.statement)]),
+    )
+}
+
 fn too_many(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
     let (expected, counted) = wrong_rows(planned).filter(|(expected, counted)| expected > counted)?;
     let Declared { what, text, command } = of_column(case, planned)?;

@@ -308,10 +308,10 @@ fn ranking<'k>(key: &'k str, alias: &str) -> Option<&'k str> {
 const OF_TEXTS: [&str; 2] = ["ts_rank(", "ts_rank_cd("];
 const RANK_FEWER: &str = "rank fewer rows: let the search ask for all of its words (plainto_tsquery, &) and leave out words that most rows have, and rank only \
     the newest of those that fit: SELECT ... FROM (SELECT ... WHERE column @@ query ORDER BY time DESC LIMIT 1000) AS found ORDER BY ts_rank(...) DESC \
-    LIMIT n. \
+    LIMIT n, with an index on the time, else all that fit are still read. \
     Let the rank read a stored tsvector, and not to_tsvector() of the text; the extension rum has indexes in the order of a rank";
 const SORT_FEWER: &str = "let a condition that an index serves leave fewer rows before they are sorted (a coarse one first, as in SELECT ... FROM (SELECT ... \
-    ORDER BY time DESC LIMIT 1000) AS found ORDER BY ...), or keep the part that does not depend on the search in a column";
+    ORDER BY time DESC LIMIT 1000) AS found ORDER BY ..., with an index on the time), or keep the part that does not depend on the search in a column";
 
 /// PLAN-90. Where no index finds the rows that fit, that is the matter.
 fn ranked(case: &Case, planned: &Planned<'_>) -> Option<Claim> {

@@ -32,9 +32,15 @@ const CHARS: usize = 80;
 /// The first expression that a filter compares for equality.
 fn compared(filter: &str) -> Option<String> {
     let all = statement::conjuncts(filter).ok()?;
-    all.into_iter().find_map(|one| {
-        let computed = one.columns.first()?.computed.clone()?;
-        (one.form == Form::Compared && one.text.contains(" = ")).then_some(computed)
+    all.into_iter().filter(|one| one.form == Form::Compared && one.text.contains(" = ")).find_map(|one| {
+        let of_column = one.columns.first().and_then(|column| column.computed.clone());
+        // Which columns a CASE looks at is not read.
+        let of_case = || {
+            one.text
+                .contains("CASE WHEN ")
+                .then(|| one.text.rsplit_once(" = ").map(|(left, _)| left.to_string()))
+        };
+        of_column.or_else(|| of_case().flatten())
     })
 }
 

@@ -357,6 +357,23 @@ fn why_beyond(planned: &Planned<'_>, is_loop: bool, large: Option<&(&str, f64)>)
 
 /// What to do about a loop that runs too often.
 fn of_loop(claim: Claim, planned: &Planned<'_>) -> Claim {
+    if let Some(skewed) = skew::joined(planned) {
+        return claim
+            .because(format!(
+                "one value of {} is in {} of the rows of {}, and the plan expects {}",
+                skewed.column,
+                units::percent(skewed.share),
+                skewed.relation,
+                units::counted(skewed.expected as usize, "row")
+            ))
+            .lacking("which value the other table gives: EXPLAIN (ANALYZE, BUFFERS) with real values shows where the estimate goes wrong")
+            .remedy(
+                "look the key up first, and send the statement with it as a constant: then the planner knows how frequent that value is. Statistics do not \
+                    help, \
+                 as they know nothing of which value a join meets; while it is written as a join, let this statement do without nested loops",
+                &["SET LOCAL enable_nestloop = off; -- in the transaction of this statement only"],
+            );
+    }
     let commands = statistics(planned);
     let mut commands: Vec<&str> = commands.iter().map(String::as_str).collect();
     if has_unknown_range(planned) {
@@ -449,7 +466,15 @@ fn why_more(planned: &Planned<'_>, is_loop: bool, large: Option<&(&str, f64)>) -
         )
     });
     match large {
-        _ if is_loop => format!("its nested loop runs far more often than expected{together}"),
+        _ if is_loop => match skew::joined(planned) {
+            Some(skewed) => format!(
+                "its nested loop runs far more often than expected, as one value of {} is in {} of the rows of {}, and a join takes an average one for it",
+                skewed.column,
+                units::percent(skewed.share),
+                skewed.relation
+            ),
+            None => format!("its nested loop runs far more often than expected{together}"),
+        },
         Some((relation, each)) => {
             format!(
                 "it fetches and unpacks large values (TOAST) of {relation}, {} for each row",

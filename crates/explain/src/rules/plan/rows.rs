@@ -1,16 +1,14 @@
 //! PLAN-61 of a function without declared rows: the planner takes it for 1,000 rows, and reads a whole table for them where a search by an index for each of
 //! the few that it returns would do.
 
+use super::function;
 use super::index::indexes;
 use super::{Planned, severity};
 use crate::case::{Case, Thing};
 use crate::rule::Claim;
-use crate::rules::paste::literal;
 use crate::rules::statement::explain_it;
 use crate::units;
 use record::finding::{Level, Severity};
-use record::statement;
-use record::watched::FUNCTION_TEXT;
 
 /// Rows of a function for which a table is read as a whole.
 const EXPECTED_MIN: f64 = 100.0;
@@ -34,10 +32,9 @@ struct Joined<'a> {
 
 /// The column of this alias that a join compares for equality.
 fn joined_column(condition: &str, alias: &str) -> Option<String> {
-    let begin = condition.find(&format!("{alias}."))? + alias.len() + 1;
-    let column: String =
-        condition[begin..].chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
-    (!column.is_empty() && condition.contains(" = ")).then_some(column)
+    let mut words = condition.split(|c: char| !(c.is_alphanumeric() || "_.".contains(c)));
+    let column = words.find_map(|word| word.strip_prefix(alias)?.strip_prefix('.'))?;
+    (!column.is_empty() && condition.contains(" = ")).then(|| column.to_string())
 }
 
 /// Rows that the tables named in a function's text are read for, for each execution.
@@ -59,13 +56,7 @@ fn joined<'a>(case: &'a Case, planned: &Planned<'a>) -> Option<Joined<'a>> {
     let word = |node: &Thing<'a>, field: &str| node.lines.word(field);
     let scan = planned.nodes.iter().find(|node| word(node, "kind") == "Function Scan")?;
     let expected = scan.lines.last("rows_planned").filter(|rows| *rows >= EXPECTED_MIN)?;
-    let names = statement::names(&planned.statement.text);
-    let function = case.facts(FUNCTION_TEXT).find(|fact| {
-        fact.node == planned.time.node
-            && names.contains(&fact.name)
-            && fact.value.contains(&format!("returning {expected:.0} rows"))
-    })?;
-    let is_plain = function.name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    let function = function::function_for(case, planned, expected)?;
     let of_function = word(scan, "alias");
     let joins = planned.nodes.iter().filter(|node| ["Hash Join", "Merge Join"].contains(&word(node, "kind")));
     let conditions =
@@ -93,7 +84,7 @@ fn joined<'a>(case: &'a Case, planned: &Planned<'a>) -> Option<Joined<'a>> {
             read: read_by(case, planned, &function.value),
         })
     });
-    found.next().filter(|_| is_plain)
+    found.next()
 }
 
 pub(super) fn claim(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
@@ -111,10 +102,7 @@ pub(super) fn claim(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
         units::short(*rows),
         units::short(*expected)
     );
-    let command = format!(
-        "SELECT oid::regprocedure, prorows FROM pg_proc WHERE proname = {}; -- then: ALTER FUNCTION {function}(...) ROWS 5;",
-        literal(function)
-    );
+    let command = function::declare(function, 5);
     let known = match read {
         Some(_) => usual,
         None => usual.min(Severity::Medium),
@@ -137,4 +125,16 @@ pub(super) fn claim(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
                 &[&command, &explain_it(case, &planned.time.node, planned.statement)],
             ),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::joined_column;
+
+    #[test]
+    fn an_alias_is_a_whole_word() {
+        assert_eq!(joined_column("(bd.branch = d.office)", "d").as_deref(), Some("office"));
+        assert_eq!(joined_column("(b.branch = d.office)", "b").as_deref(), Some("branch"));
+        assert_eq!(joined_column("(b.branch > d.office)", "d"), None);
+    }
 }

@@ -17,6 +17,35 @@ pub(super) fn most_frequent(planned: &Planned<'_>, relation: &str) -> Option<(St
     shares.into_iter().min_by(|left, right| left.1.total_cmp(&right.1)).filter(|(_, share)| *share > 0.0)
 }
 
+/// Rows of the most frequent value, and by how much they are more than what a join expects of a value, from which on the estimate matters.
+const ROWS_MIN: f64 = 10_000.0;
+const TIMES_MIN: f64 = 20.0;
+
+/// A column by which a table is joined, and which has one value far more often than others.
+pub(super) struct Skewed<'a> {
+    /// The table.
+    pub(super) relation: &'a str,
+    /// Its column.
+    pub(super) column: String,
+    /// The share of its rows with the most frequent value.
+    pub(super) share: f64,
+    /// Rows that the plan expects of each search.
+    pub(super) expected: f64,
+}
+
+/// The inner side of a loop that is searched by such a column: which value comes is not known when the statement is planned, not even if another table has a
+/// single row for its condition.
+pub(super) fn joined<'a>(planned: &Planned<'a>) -> Option<Skewed<'a>> {
+    planned.nodes.iter().find_map(|node| {
+        let (rows, expected) = (node.lines.last("table_rows")?, node.lines.last("rows_planned")?);
+        let all = statement::conditions(node.lines.word("condition")).unwrap_or_default();
+        let column = all.into_iter().find(|one| one.how == Use::Join && one.inside.is_none())?.column;
+        let (column, share) = share_of(node, planned, column);
+        let is_skewed = rows * share >= ROWS_MIN && rows * share >= expected * TIMES_MIN;
+        is_skewed.then(|| Skewed { relation: planned.relation_of(node), column, share, expected })
+    })
+}
+
 fn compared(node: &Thing<'_>) -> Vec<String> {
     let conditions = ["condition", "filter"]
         .into_iter()

@@ -10,6 +10,7 @@ use crate::case::{Case, Thing};
 use crate::node_time;
 use crate::rule::Need::{self, Any, Field};
 use crate::rule::{Answer, Claim};
+use crate::rules::built_in::is_cheap;
 use crate::rules::costly::{has_not_ended, is_busy, lowered, plain};
 use crate::rules::statement::explain_it;
 use crate::units;
@@ -407,6 +408,9 @@ fn computing(statement: &StatementTime) -> Option<String> {
     let mut names: Vec<&str> = text.match_indices('(').map(|(at, _)| before(at)).collect();
     names.retain(|name| name.starts_with(|c: char| c.is_alphabetic()) && !NO_FUNCTIONS.contains(name));
     names.dedup();
+    if !names.iter().all(|name| is_cheap(name)) {
+        names.retain(|name| !is_cheap(name));
+    }
     names.truncate(3);
     (!names.is_empty()).then(|| names.iter().map(|name| format!("{name}()")).collect::<Vec<_>>().join(", "))
 }

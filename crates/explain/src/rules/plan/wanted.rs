@@ -37,8 +37,7 @@ pub(in crate::rules) enum Wanted {
 
 /// What a statement needs of a table, by its plan.
 pub(in crate::rules) fn wanted(planned: &Planned<'_>, relation: &str) -> Wanted {
-    let of_table = planned.nodes.iter().filter(|node| node.lines.word("relation") == relation);
-    let all: Vec<Wanted> = of_table.map(|node| of_scan(planned, node, relation)).collect();
+    let all: Vec<Wanted> = readers(planned, relation).map(|node| of_scan(planned, node, relation)).collect();
     match all.as_slice() {
         [] => Wanted::Few,
         all if all.iter().all(|one| *one == Wanted::Many) => Wanted::Many,
@@ -106,7 +105,9 @@ pub(in crate::rules) fn joins(planned: &Planned<'_>) -> bool {
 
 /// Nodes of a plan that read a table.
 fn readers<'p, 'a>(planned: &'p Planned<'a>, relation: &str) -> impl Iterator<Item = &'p Thing<'a>> {
-    planned.nodes.iter().filter(move |node| node.lines.word("relation") == relation)
+    // What writes the table names it as well.
+    let is_reader = |node: &&Thing<'_>| node.lines.word("kind") != "ModifyTable";
+    planned.nodes.iter().filter(is_reader).filter(move |node| node.lines.word("relation") == relation)
 }
 
 /// Whether a plan reads all rows of a table because nothing compares any of its columns: neither a filter, nor a join below an aggregate.

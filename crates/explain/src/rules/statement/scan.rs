@@ -484,7 +484,8 @@ fn with_union(case: &Case, scan: &Scan<'_>) -> Claim {
 fn look_for_it(case: &Case, scan: &Scan<'_>, planned: Option<&plan::Planned<'_>>) -> Claim {
     let Scan { time, statement, table, .. } = scan;
     let look = explain_it(case, &time.node, statement);
-    let computed = computed_by_text(scan);
+    let by_function = ordered::by_function(scan);
+    let computed = computed_by_text(scan).or_else(|| by_function.as_deref().map(ordered::by_text));
     let is_in_doubt = planned.is_some_and(|planned| plan::is_in_doubt(planned, scan.relation()));
     let claim = scan
         .claim(computed)
@@ -493,7 +494,13 @@ fn look_for_it(case: &Case, scan: &Scan<'_>, planned: Option<&plan::Planned<'_>>
             None => "the plan: whether a condition of the statement has no index, or one that it cannot use",
         })
         .with(is_in_doubt.then_some(1.0), |claim, one| claim.at_most(Severity::Low).number(plan::UNSURE, one));
+    if by_function.is_some() {
+        return claim.remedy(ordered::IS_COMPUTED, &[&look]);
+    }
     let Some((command, bytes)) = index_by_text(statement, table) else {
+        if let Some(advice) = without_index(scan) {
+            return claim.remedy(advice, &[&look]);
+        }
         return claim.remedy(
             "look for the sequential scan in its plan (GENERIC_PLAN from PostgreSQL 16 on; as the role that runs it, because \
              planning evaluates functions), and give the columns of its condition an index (CREATE INDEX CONCURRENTLY does not block writes)",
@@ -526,6 +533,20 @@ fn look_for_it(case: &Case, scan: &Scan<'_>, planned: Option<&plan::Planned<'_>>
             units::short(writes)
         ),
         &[&look, &known, &command, &format!("ANALYZE {relation};")],
+    )
+}
+
+/// Columns that each row has by itself, and that no index can have.
+const SYSTEM_COLUMNS: [&str; 6] = ["xmin", "xmax", "cmin", "cmax", "ctid", "tableoid"];
+
+/// What to do where no index can serve the condition: it compares a system column, by the text.
+fn without_index(scan: &Scan<'_>) -> Option<&'static str> {
+    let is_system = |one: &Condition| SYSTEM_COLUMNS.contains(&one.column.as_str());
+    let is_its = scan.is_named && conditions_on(scan.statement, scan.relation()).iter().any(is_system);
+    is_its.then_some(
+        "no index can be created on a system column: let each row have the time or the number of its last change in a column of its own with an index (a \
+            trigger \
+         sets it), and read what is newer; or follow changes by logical decoding",
     )
 }
 

@@ -1,8 +1,9 @@
-//! PLAN-01 where the plan sorts what fits for the first rows: the index that has them in that order.
+//! PLAN-01 where the plan sorts what fits for the first rows: the index that has them in that order, or the function that computes it.
 
-use super::Scan;
+use super::{NAME_CHARS, Scan, conditions_on, index_there};
 use crate::case::{Case, Thing};
 use crate::rule::Claim;
+use crate::rules::costly::plain;
 use crate::rules::plan;
 use record::statement::{self, Use};
 
@@ -79,4 +80,22 @@ pub(super) fn with_order(scan: &Scan<'_>, found: &Ordered) -> Claim {
              CONCURRENTLY does not block writes, and must not run in a transaction",
             &[&format!("CREATE INDEX CONCURRENTLY ON {relation} ({});", all.join(", "))],
         )
+}
+
+/// What to do about an order that is computed.
+pub(super) const IS_COMPUTED: &str = "no index of a condition shortens that. If the function takes the row's own columns and constants alone and is \
+    IMMUTABLE, an index on the same expression has the rows in its order (or a generated column with an index); if it compares them with a value that differs \
+    each time, as distances and likenesses do, let a condition with an index leave few candidates first, or take a type and operator whose index finds the \
+    nearest ones (GiST of PostGIS, cube or pg_trgm; hnsw or ivfflat of pgvector). Written in C or SQL the function costs less than in PL/pgSQL";
+
+/// The function that makes the order of the rows, by the text, where they are not read because a condition has no index.
+pub(super) fn by_function(scan: &Scan<'_>) -> Option<String> {
+    let function = statement::shape(&scan.statement.text).ok()?.ordered_by_function?;
+    let is_without = conditions_on(scan.statement, scan.relation()).is_empty();
+    let is_served = is_without || index_there(scan.statement, &scan.table).is_some();
+    (scan.is_named && is_served).then(|| plain(&function, NAME_CHARS))
+}
+
+pub(super) fn by_text(function: &str) -> String {
+    format!("its order is what {function} makes of each row, and only then LIMIT leaves some of them out")
 }
