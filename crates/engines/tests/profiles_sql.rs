@@ -50,6 +50,37 @@ fn test(cluster: &Cluster, placement: &Placement, keys: &[&str]) {
     placement.self_test(&mut *control, keys).unwrap_or_else(|error| panic!("{}: {error:?}", cluster.engine));
 }
 
+/// Compiled, the question who owns tables takes seconds each time; the setting that prevents it ends with its message.
+#[test]
+fn the_question_who_owns_tables_is_not_compiled() {
+    on_each(&installations(), |installation| {
+        let always = [("jit", "on"), ("jit_above_cost", "0"), ("allow_system_table_mods", "on")];
+        let server = Throwaway::start(installation, &always).unwrap();
+        let mut control = control::connect(&server.spec()).unwrap();
+        let query = engines::trust::problems_of(&[1259]);
+        let explained = query.replace("; with recursive", "; explain (analyze) with recursive");
+        assert_ne!(query, explained);
+        let compiled = |query: &str, control: &mut control::Control| {
+            let rows = control.simple_query(query).unwrap();
+            rows.iter().any(|message| match message {
+                postgres::SimpleQueryMessage::Row(row) => row.get(0).is_some_and(|line| line.contains("JIT")),
+                _ => false,
+            })
+        };
+        assert!(!compiled(&explained, &mut control));
+        let after = control.simple_query("show jit").unwrap();
+        let is_on = after.iter().any(|message| match message {
+            postgres::SimpleQueryMessage::Row(row) => row.get(0) == Some("on"),
+            _ => false,
+        });
+        assert!(is_on, "the session keeps its own setting");
+        // The same without the setting, where the server can compile.
+        let (_, bare) = explained.split_once("; ").unwrap();
+        let available = server.value("select pg_jit_available()").unwrap();
+        assert_eq!(compiled(bare, &mut control), available.as_deref() == Some("t"), "the test can fail");
+    });
+}
+
 #[test]
 fn the_questions_of_the_profiles_are_sql_and_their_answers_are_understood() {
     on_each(&installations(), |installation| {

@@ -213,6 +213,19 @@ pub enum LoadError {
         /// Whose that is.
         owner: String,
     },
+    /// What is made or dropped in this database runs code of another role.
+    #[error("{0}")]
+    EventTrigger(engines::trust::EventTrigger),
+    /// Names in something attached to a table can become code of another role.
+    #[error("{}", engines::trust::open_path(&format!("{table}: {what}"), owner))]
+    OpenPath {
+        /// The table.
+        table: String,
+        /// What it is, what it calls and where that looks names up.
+        what: String,
+        /// Who may make objects there.
+        owner: String,
+    },
     /// A trigger or a rule on a table that is filled.
     #[error("{table} has {what}, which pgfathom did not make")]
     Attached {
@@ -387,6 +400,14 @@ pub enum LoadError {
     /// Another session holds the table of runs for long.
     #[error("another session holds a lock on pgfathom.writer: no run can be registered")]
     WritersBusy,
+    /// The mark of a run is a transaction that stays open, and a pool of one server connection has none beside it.
+    #[error(
+        "the connection pooler before the server had no server connection for a second session within {seconds} s: a run that writes keeps one until its end"
+    )]
+    PoolOfOne {
+        /// How long it was waited for.
+        seconds: u64,
+    },
     /// A session that cannot be a loader has a lock that keeps loaders apart.
     #[error("{holder} has the lock for {what}, and its role cannot load: it is no pgfathom that loads")]
     LockTaken {

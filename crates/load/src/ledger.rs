@@ -371,11 +371,19 @@ pub fn find_dataset(client: &mut impl GenericClient, name: &str) -> Result<Optio
     sql("reading pgfathom.dataset", row)?.map(|row| dataset_of(&row)).transpose()
 }
 
-/// Whether the schema of the ledger is there without its tables, as on a node whose coordinator has them. A server that does not answer counts as one
+/// Whether the schema of the ledger is there without its tables, as on a node whose coordinator has them. A server that takes no session counts as one
 /// that has them: the next connection returns the reason.
-pub fn is_elsewhere(spec: &connect::ConnSpec) -> bool {
-    let Ok(mut control) = crate::connections::shared(spec) else { return false };
-    matches!(version(&mut *control), Err(LoadError::ForeignSchema { is_empty: true }))
+///
+/// # Errors
+/// When the time for a connection is over: the next one would take as long again.
+pub fn is_elsewhere(spec: &connect::ConnSpec) -> Result<bool, connect::ConnectError> {
+    match crate::connections::shared(spec) {
+        Ok(mut control) => {
+            Ok(matches!(version(&mut *control), Err(LoadError::ForeignSchema { is_empty: true })))
+        }
+        Err(LoadError::Connect(error)) if error.has_timed_out() => Err(*error),
+        Err(_) => Ok(false),
+    }
 }
 
 /// The names of all datasets, the oldest first.

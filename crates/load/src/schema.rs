@@ -31,6 +31,7 @@ use crate::options::{Method, Options, Stop, StopLevel, Via};
 use crate::plan::{Chunks, LEAVES_MAX};
 use crate::progress::LoadEvent;
 use crate::shape::Shape;
+use crate::trust;
 use check::check_found;
 use create::{create, create_sql, spread_of};
 
@@ -259,6 +260,9 @@ pub(crate) fn begin<'a>(
             return Err(LoadError::Interrupted);
         }
         std::thread::sleep(LOCK_PAUSE);
+    }
+    for member in members.iter_mut() {
+        trust::check_event_triggers(&mut *member.control).map_err(|error| error.at(&member.name))?;
     }
     let transactions = members.iter_mut().map(|member| {
         let mut transaction = member.control.transaction()?;

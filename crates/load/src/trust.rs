@@ -16,8 +16,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use connect::sql::{identifier as quoted, qualified};
-use engines::trust::{PROBLEMS, TRUSTED};
-use postgres::GenericClient;
+use engines::trust::{EVENT_TRIGGERS, EventTrigger, Problem, TRUSTED, problems_of};
+use postgres::{GenericClient, SimpleQueryMessage};
 
 use crate::error::LoadError;
 
@@ -30,22 +30,41 @@ pub(crate) enum Purpose {
     Fill,
 }
 
+/// What it is, the relation, whom it belongs to, and what that is.
+type Found = (Option<Problem>, String, String, String);
+
+/// Problems of relations.
+fn problems(client: &mut impl GenericClient, oids: &[u32]) -> Result<Vec<Found>, postgres::Error> {
+    let messages = client.simple_query(&problems_of(oids))?;
+    let rows = messages.into_iter().filter_map(|message| match message {
+        SimpleQueryMessage::Row(row) => {
+            let text = |at: usize| row.get(at).unwrap_or_default().to_string();
+            let number = row.get(0).and_then(|number| number.parse().ok())?;
+            Some((Problem::of(number), text(1), text(2), text(3)))
+        }
+        _ => None,
+    });
+    Ok(rows.collect())
+}
+
 /// Refuses relations that this session should not use.
 pub(crate) fn check(
     client: &mut impl GenericClient,
     oids: &[u32],
     purpose: Purpose,
 ) -> Result<(), LoadError> {
-    let rows = client.query(PROBLEMS, &[&oids]);
+    let rows = problems(client, oids);
     let rows = rows.map_err(|source| LoadError::sql("checking who owns the tables", source))?;
-    for row in rows {
-        let (name, owner, what): (String, String, String) = (row.get(1), row.get(2), row.get(3));
-        match row.get::<_, i32>(0) {
-            1 => return Err(LoadError::NotTrusted { object: name, owner }),
-            2 => return Err(LoadError::ForeignCode { table: name, what, owner }),
-            3 => return Err(LoadError::MayAttach { table: name, right: what, owner }),
-            _ if purpose == Purpose::Fill => return Err(LoadError::Attached { table: name, what }),
-            _ => {}
+    for (problem, name, owner, what) in rows {
+        match problem {
+            Some(Problem::Owner) => return Err(LoadError::NotTrusted { object: name, owner }),
+            Some(Problem::Code) => return Err(LoadError::ForeignCode { table: name, what, owner }),
+            Some(Problem::Right) => return Err(LoadError::MayAttach { table: name, right: what, owner }),
+            Some(Problem::Path) => return Err(LoadError::OpenPath { table: name, what, owner }),
+            Some(Problem::Attached) if purpose == Purpose::Fill => {
+                return Err(LoadError::Attached { table: name, what });
+            }
+            Some(Problem::Attached) | None => {}
         }
     }
     Ok(())
@@ -65,9 +84,9 @@ pub(crate) fn keep_code_out(
     );
     let oids: Vec<u32> = oids.map_err(failed)?.iter().map(|row| row.get(0)).collect();
     let mut taken: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for row in client.query(PROBLEMS, &[&oids]).map_err(failed)? {
-        if row.get::<_, i32>(0) == 3 {
-            taken.entry(row.get(2)).or_default().insert(row.get(1));
+    for (problem, name, owner, _) in problems(client, &oids).map_err(failed)? {
+        if problem == Some(Problem::Right) {
+            taken.entry(owner).or_default().insert(name);
         }
     }
     let mut notes = Vec::new();
@@ -90,6 +109,13 @@ pub(crate) fn keep_code_out(
         ));
     }
     Ok(notes)
+}
+
+/// Refuses a database in which our statements that make and drop tables would run code of another role.
+pub(crate) fn check_event_triggers(client: &mut impl GenericClient) -> Result<(), LoadError> {
+    let found = client.query(EVENT_TRIGGERS, &[]);
+    let found = found.map_err(|source| LoadError::sql("checking whose event triggers there are", source))?;
+    found.first().map_or(Ok(()), |row| Err(LoadError::EventTrigger(EventTrigger::of(|at| row.get(at)))))
 }
 
 /// Refuses a schema that belongs to a role which is not trusted: it could put tables of its own in the place of ours.

@@ -10,8 +10,9 @@
 
 use std::time::{Duration, Instant};
 
-use connect::ConnSpec;
+use connect::conninfo::Pinned;
 use connect::control::Control;
+use connect::{ConnSpec, hot};
 use engines::cluster::Cluster;
 use engines::lock::{self, Key};
 
@@ -315,6 +316,28 @@ impl Registry {
             send(&mut place.control, &place.dataset)
         });
         some(finished.collect())
+    }
+}
+
+/// How long a session may wait for a server connection of a pool.
+const POOL_LIMIT: Duration = Duration::from_secs(5);
+
+/// Refuses a pool of transactions that has one server connection: the mark of a run that writes keeps it until the end of the run.
+///
+/// # Errors
+/// [`LoadError::PoolOfOne`], and when the server cannot be queried.
+pub fn check_pool(control: &mut Control, spec: &ConnSpec) -> Result<(), LoadError> {
+    if !control.is_shared() {
+        return Ok(());
+    }
+    let sql = |source| LoadError::sql("testing the size of the pool", source);
+    // The transaction of this query stays open, and keeps its server connection.
+    control.query_one("select 1", &[]).map_err(sql)?;
+    let is_answered = hot::is_answered(&spec.clone().with_pinned(Pinned::Nothing), POOL_LIMIT);
+    control.release().map_err(sql)?;
+    match is_answered.map_err(LoadError::connect)? {
+        true => Ok(()),
+        false => Err(LoadError::PoolOfOne { seconds: POOL_LIMIT.as_secs() }),
     }
 }
 

@@ -142,6 +142,170 @@ fn who_may_attach_code_later_is_refused() {
     });
 }
 
+/// A superuser made the event trigger; whose its function is decides what it does when we make tables.
+#[test]
+fn a_database_whose_event_trigger_runs_code_of_another_role_gets_no_tables() {
+    each_postgres(|installation| {
+        let server = start(installation);
+        server.execute("create role mallory login").unwrap();
+        server.execute("create database e").unwrap();
+        server
+            .execute_in(
+                "e",
+                "create sequence public.ran; create function public.noted() returns event_trigger language plpgsql as \
+                   $$ begin perform pg_catalog.nextval('public.ran'); end $$; alter function public.noted() owner to mallory; \
+                 create event trigger noted on ddl_command_end execute function public.noted()",
+            )
+            .unwrap();
+        let spec = server.spec().with_dbname("e");
+        let load = |spec: &ConnSpec| load_ycsb(spec, &options(50, 0), &Stop::new(), &mut Notes::default());
+        let ran = || value_in(&server, "e", "select is_called::text from public.ran");
+        server.execute_in("e", "select setval('public.ran', 1, false)").unwrap();
+        let error = load(&spec).expect_err("it is refused");
+        let shown = words(&error);
+        assert!(
+            shown.contains("the event trigger noted uses public.noted()") && shown.contains("mallory"),
+            "{shown}"
+        );
+        assert_eq!(ran().as_deref(), Some("false"), "nothing ran it");
+        // A function of a superuser is trusted, as is a trigger that is off.
+        server.execute_in("e", "alter event trigger noted disable").unwrap();
+        load(&spec).expect("it loads");
+        server
+            .execute_in(
+                "e",
+                "alter event trigger noted enable; alter function public.noted() owner to current_user",
+            )
+            .unwrap();
+        load(&spec).expect("it goes on");
+    });
+}
+
+/// The functions of mallory that a superuser's objects lead to.
+const HERS: &str = "create schema hers authorization mallory; set role mallory; \
+     create function hers.f(text) returns text immutable language sql return $1; \
+     create function hers.le(text, text) returns boolean immutable language plpgsql as 'begin return $1 <= $2; end'; \
+     create function hers.cmp(text, text) returns int immutable language plpgsql as 'begin return 0; end'; \
+     create table hers.log (key text); create view hers.seen as select hers.f('a') as key; reset role;";
+
+/// What is attached belongs to a superuser, and so does what it calls; code of another role is further away.
+#[test]
+fn code_that_is_reached_through_objects_of_a_superuser_is_refused() {
+    each_postgres(|installation| {
+        let server = start(installation);
+        server.execute("create role mallory").unwrap();
+        server.execute("create database y").unwrap();
+        let spec = server.spec().with_dbname("y");
+        load_ycsb(&spec, &options(50, 0), &Stop::new(), &mut Notes::default()).unwrap();
+        let with = |sql: &str| format!("{HERS} {sql}");
+        let path = "create function public.{} returns {} immutable language plpgsql set search_path = {} as 'begin return f($1); end'; \
+                    create index i on usertable (public.ix(field0))";
+        let path = |schemas: &str| {
+            path.replacen("{}", "ix(text)", 1).replacen("{}", "text", 1).replacen("{}", schemas, 1)
+        };
+        let cases = [
+            (
+                with(
+                    "create function public.via(text) returns text immutable language sql return hers.f($1); create index i on usertable (public.via(field0))",
+                ),
+                "usertable: the index i uses function hers.f(text)",
+            ),
+            (
+                with(
+                    "create domain public.short as varchar(100) check (hers.f(value) <> ''); alter table usertable alter field0 type public.short",
+                ),
+                "uses function hers.f(text)",
+            ),
+            (
+                with(
+                    "create operator public.<== (leftarg = text, rightarg = text, function = hers.le); \
+                      alter table usertable add constraint c check (field0 operator(public.<==) field0)",
+                ),
+                "usertable: the constraint c uses function hers.le(text,text)",
+            ),
+            (
+                with(
+                    "create operator class public.odd for type text using btree as operator 1 <, operator 2 <=, operator 3 =, operator 4 >=, operator 5 >, \
+                      function 1 hers.cmp(text, text); create index i on usertable ((field0::text) public.odd)",
+                ),
+                "usertable: the index i uses function hers.cmp(text,text)",
+            ),
+            (
+                with(
+                    "create rule r as on delete to usertable do also insert into hers.log values (old.ycsb_key)",
+                ),
+                "usertable: the rule r uses table hers.log",
+            ),
+            (
+                with("create policy p on usertable using (ycsb_key in (select key from hers.seen))"),
+                "usertable: the policy p uses",
+            ),
+            (
+                with(&path("pg_catalog, hers")),
+                "usertable: the index i uses function public.ix(text), whose search_path has the schema hers, where the role mallory may make objects",
+            ),
+            (
+                format!(
+                    "create schema \"Wide, open\"; create function \"Wide, open\".f(text) returns text immutable language sql as 'select $1'; \
+                         grant create on schema \"Wide, open\" to public; {}",
+                    path("\"Wide, open\"")
+                ),
+                "whose search_path has the schema Wide, open, where everybody may make objects",
+            ),
+        ];
+        let cases: Vec<(&str, &str)> =
+            cases.iter().map(|(sql, expected)| (sql.as_str(), *expected)).collect();
+        refused(&server, "y", false, &cases);
+        // What superusers alone can change is trusted however far away it is.
+        server
+            .execute_in("y", &format!("create schema ours; create function ours.f(text) returns text immutable language sql as 'select $1'; \
+                create domain public.short as text check (ours.f(value) <> ''); alter table usertable alter field1 type public.short; {}", path("ours, pg_catalog")))
+            .unwrap();
+        let error = verify(&spec, false).expect_err("the type of a column is another one");
+        assert!(words(&error).contains("field1") && !words(&error).contains("uses"), "{}", words(&error));
+        server.execute_in("y", "alter table usertable alter field1 type varchar(100)").unwrap();
+        assert_eq!(verify(&spec, false).unwrap(), Verdict::Exact);
+    });
+}
+
+/// Triggers for the sessions that replicate run for ours, too, where the database makes all sessions such ones; and a function of a superuser may look its
+/// names up where another role makes objects.
+#[test]
+fn event_triggers_that_lead_to_another_role_are_refused() {
+    each_postgres(|installation| {
+        let server = start(installation);
+        server.execute("create role mallory login").unwrap();
+        server.execute("create database e").unwrap();
+        let sql =
+            |text: &str| server.execute_in("e", text).unwrap_or_else(|error| panic!("{text}: {error:?}"));
+        let spec = server.spec().with_dbname("e");
+        let refused = |expected: &str, remedy: &str| {
+            let error = load_ycsb(&spec, &options(50, 0), &Stop::new(), &mut Notes::default())
+                .expect_err("it is refused");
+            assert!(words(&error).contains(expected), "{}", words(&error));
+            assert!(error.hint().is_some_and(|hint| hint.contains(remedy)), "{:?}", error.hint());
+            sql("reset search_path; do $$ begin assert (select not is_called from public.ran); end $$");
+        };
+        sql("create sequence public.ran; grant all on sequence public.ran to public; create schema hers authorization mallory;
+             create function public.ev() returns event_trigger language plpgsql set search_path = pg_catalog, hers as 'begin perform noted(); end';
+             set role mallory; create function hers.noted() returns void language sql as 'select pg_catalog.nextval(''public.ran'')'; reset role;
+             create event trigger noted on ddl_command_start execute function public.ev()");
+        sql(
+            "alter event trigger noted disable; select setval('public.ran', 1, false); alter event trigger noted enable",
+        );
+        refused(
+            "the event trigger noted uses public.ev(), whose search_path has the schema hers, where the role mallory may make objects",
+            "set search_path = pg_catalog, pg_temp",
+        );
+        sql("alter event trigger noted disable; alter function public.ev() reset search_path; alter function public.ev() owner to mallory;
+             alter event trigger noted enable replica; alter database e set session_replication_role = replica");
+        refused("the event trigger noted uses public.ev(), which belongs to the role mallory", "-U mallory");
+        sql("alter database e reset session_replication_role");
+        load_ycsb(&spec, &options(50, 0), &Stop::new(), &mut Notes::default())
+            .expect("it does not run for this session");
+    });
+}
+
 #[test]
 fn default_privileges_let_nobody_attach_code_to_new_tables() {
     each_postgres(|installation| {

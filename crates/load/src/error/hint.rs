@@ -56,7 +56,8 @@ impl LoadError {
                  restored from a backup or used alone; nothing was changed".into()
             }
             LoadError::WritersExhausted { .. } => "load the dataset again with --restart".into(),
-            LoadError::ForeignTable { .. }
+            LoadError::PoolOfOne { .. }
+            | LoadError::ForeignTable { .. }
             | LoadError::TableOfOther { .. }
             | LoadError::ForeignSchema { .. }
             | LoadError::LedgerVersion { .. }
@@ -65,7 +66,7 @@ impl LoadError {
             | LoadError::ChangedTable { .. }
             | LoadError::NotTrusted { .. }
             | LoadError::ForeignCode { .. }
-            | LoadError::MayAttach { .. }
+            | LoadError::EventTrigger(_) | LoadError::OpenPath { .. } | LoadError::MayAttach { .. }
             | LoadError::Attached { .. }
             | LoadError::NotATable { .. }
             | LoadError::MovedTable { .. }
@@ -92,6 +93,11 @@ impl LoadError {
                 "{OTHER_PLACE}; or drop it with --force {name}"
             ),
             LoadError::ForeignTable { .. } | LoadError::TableOfOther { .. } => OTHER_PLACE.into(),
+            LoadError::PoolOfOne { .. } => {
+                "give the pool two server connections or more (pgbouncer: default_pool_size, or pool_size of the database), or connect to the server itself \
+                 (its own host and port)"
+                    .into()
+            }
             LoadError::ForeignSchema { is_empty } => schema_hint(*is_empty).into(),
             LoadError::LedgerVersion { found, known } if found > known => "use the newer pgfathom that wrote it".into(),
             LoadError::LedgerVersion { .. } => {
@@ -111,6 +117,8 @@ impl LoadError {
             LoadError::ForeignCode { owner, .. } => {
                 format!("drop it, or connect as {0} (-U {0})", engines::trust::role_word(owner))
             }
+            LoadError::EventTrigger(trigger) => trigger.hint(),
+            LoadError::OpenPath { .. } => engines::trust::OTHER_PATH.into(),
             LoadError::MayAttach { table, owner, .. } => engines::trust::revoke(table, owner),
             LoadError::Attached { .. } => "drop it: it could change or refuse the rows that are loaded".into(),
             LoadError::NotATable { name, .. } => format!("drop or rename {name}, then load the dataset anew with --restart"),
@@ -124,7 +132,7 @@ impl LoadError {
                 "nothing was changed. Check first that the connection leads to one node (no balancer in between) and that all nodes are named (--cluster): \
                  a ledger that was read without its nodes looks like this. Otherwise the tables of the schema pgfathom were changed: undo that".into()
             }
-            LoadError::NoSchema => "create one, or name one: PGOPTIONS='-c search_path=public'".into(),
+            LoadError::NoSchema => format!("name one: PGOPTIONS='-c search_path=public' before the same pgfathom command; or create one: {NEW_SCHEMA}"),
             LoadError::SplitTablespace { index, its, .. } => format!(
                 "move the index to its table: alter index {index} set tablespace {its}; or start over with --restart"
             ),
@@ -184,9 +192,15 @@ impl LoadError {
     }
 }
 
+/// A schema of the user's own, and how it is used.
+macro_rules! new_schema {
+    () => {
+        "psql -c 'create schema bench', then PGOPTIONS='-c search_path=bench' before the same pgfathom command"
+    };
+}
+const NEW_SCHEMA: &str = new_schema!();
 /// How to load where nothing is in the way.
-const OTHER_PLACE: &str = "load into another database, or into another schema: psql -c 'create schema bench', then \
-                           PGOPTIONS='-c search_path=bench' before the same pgfathom command";
+const OTHER_PLACE: &str = concat!("load into another database, or into another schema: ", new_schema!());
 
 /// Why an engine cannot be loaded.
 fn unfillable(engine: engines::Engine) -> &'static str {

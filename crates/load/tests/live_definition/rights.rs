@@ -38,7 +38,7 @@ fn what_a_plain_role_owns_or_has_attached_is_refused() {
                 ),
                 (&default, Refused("a default or generated value uses function")),
                 (&check, Refused("uses function")),
-                (&extra, Refused("uses type")),
+                (&extra, Refused("a column or the partition key uses function public.evil(")),
                 (
                     "create function public.fine() returns trigger language plpgsql as $$ begin return new; end $$; \
               create trigger t before insert on usertable for each row execute function public.fine()",
