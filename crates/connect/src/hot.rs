@@ -26,6 +26,7 @@ use crate::tls::{self, Link, Tls, TlsError};
 mod pool;
 mod query;
 
+pub use pool::is_answered;
 pub(crate) use pool::learn;
 pub use query::{QueryError, TextRow};
 

@@ -9,7 +9,8 @@
 //! * statement pooling gives one for a single statement, and refuses transactions: pgfathom does not work there.
 //!
 //! The pooler does not report its kind. Two of our sessions that get the same server process, or one session that
-//! gets two, indicate the second kind, and a refused `BEGIN` the third. The result is kept per address.
+//! gets two, indicate the second kind, and a refused `BEGIN` the third. A session that gets none while another one of ours keeps
+//! its own shows a pool of sessions that is too small. The result is kept per address.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -36,6 +37,8 @@ pub(crate) enum Way {
     Transaction,
     /// Not at all: there are no transactions.
     Nowhere,
+    /// Not at all: each session keeps a server process, and there is none for a second one.
+    Single,
 }
 
 impl Way {
@@ -43,6 +46,7 @@ impl Way {
     fn usable(self, needs_session: bool) -> Result<Way, Cause> {
         match self {
             Way::Nowhere => Err(Cause::Pooler(PoolerRefusal::Statements { needs_session })),
+            Way::Single => Err(Cause::Pooler(PoolerRefusal::Single)),
             way => Ok(way),
         }
     }
@@ -272,6 +276,11 @@ pub enum PoolerRefusal {
         /// The work needs sessions: transactions would not be enough.
         needs_session: bool,
     },
+    /// A pool of sessions with one server process.
+    #[error(
+        "there is a connection pooler in session mode before the server, and its pool has no server connection for a second session"
+    )]
+    Single,
     /// The user's own settings.
     #[error(
         "there is a connection pooler in transaction mode before the server, so the session would lose the setting {0}"
@@ -293,6 +302,9 @@ impl PoolerRefusal {
             }
             PoolerRefusal::Statements { needs_session: false } => format!(
                 "{DIRECT}, or to a pool of sessions (pool_mode = session); run and watch also work through one of transactions"
+            ),
+            PoolerRefusal::Single => format!(
+                "enlarge the pool (pgbouncer: default_pool_size, or pool_size of the database), end other clients of it, or {DIRECT}"
             ),
             PoolerRefusal::Setting(name) => {
                 format!("{DIRECT}, or give it to the role: ALTER ROLE ... SET {name} = ...")
@@ -339,6 +351,13 @@ fn place(spec: &ConnSpec, candidate: &Candidate) -> Place {
 /// What was learned of a place.
 pub(crate) fn known(spec: &ConnSpec, candidate: &Candidate) -> Option<Way> {
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner).get(&place(spec, candidate)).copied()
+}
+
+/// Whether a pooler was found at one of the addresses with this port, for this role and database.
+pub(crate) fn is_pooled(port: u16, user: &str, dbname: &str) -> bool {
+    let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_it = |place: &Place| place.1 == port && place.2 == user && place.3 == dbname;
+    known.iter().any(|(place, way)| is_it(place) && *way != Way::Startup)
 }
 
 /// Remembers it.

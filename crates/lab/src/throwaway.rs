@@ -220,7 +220,10 @@ impl Throwaway {
             // They may write their last words behind those of this start.
             log.contains("pre-existing shared memory block")
         };
-        poll::retry(ORPHANS_TIMEOUT, has_orphans, || self.start_once())
+        poll::retry(ORPHANS_TIMEOUT, has_orphans, || {
+            process::end_outlived(&self.data_dir())?;
+            self.start_once()
+        })
     }
 
     fn start_once(&mut self) -> Result<(), LocalError> {

@@ -5,5 +5,6 @@ mod found;
 mod hostile;
 mod local;
 mod marks;
+mod outlived;
 mod throwaway;
 mod topologies;

@@ -17,10 +17,10 @@ use lab::local::{
 use testing::wait_for;
 
 /// A folder for one test, with a registry of its own; clusters that a failed test left are removed with it.
-struct Place(PathBuf);
+pub(crate) struct Place(PathBuf);
 
 impl Place {
-    fn new() -> Place {
+    pub(crate) fn new() -> Place {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("pgfathom-up-{}-{number}", std::process::id()));
@@ -28,7 +28,7 @@ impl Place {
         Place(path)
     }
 
-    fn options(&self, installation: &Installation) -> UpOptions {
+    pub(crate) fn options(&self, installation: &Installation) -> UpOptions {
         UpOptions {
             settings: vec![("shared_buffers".into(), "16MB".into())],
             initdb: vec!["--no-sync".into()],
@@ -37,12 +37,12 @@ impl Place {
         }
     }
 
-    fn registry(&self) -> Registry {
+    pub(crate) fn registry(&self) -> Registry {
         Registry::at(&self.0.join("registry"))
     }
 
     /// Nothing of the cluster is left: no process, no folder, no entry.
-    fn assert_gone(&self, dir: &Path) {
+    pub(crate) fn assert_gone(&self, dir: &Path) {
         assert!(!dir.exists(), "{} is still there", dir.display());
         // A process that exits has no program any more for a moment, but still a working directory.
         wait_for("its processes are gone", || processes_below(dir).is_empty());
@@ -59,7 +59,7 @@ impl Drop for Place {
     }
 }
 
-fn processes_below(dir: &Path) -> Vec<u32> {
+pub(crate) fn processes_below(dir: &Path) -> Vec<u32> {
     let entries = fs::read_dir("/proc").unwrap().flatten();
     entries
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
@@ -70,12 +70,12 @@ fn processes_below(dir: &Path) -> Vec<u32> {
         .collect()
 }
 
-fn postmaster_pid(cluster: &LocalCluster) -> u32 {
+pub(crate) fn postmaster_pid(cluster: &LocalCluster) -> u32 {
     let text = fs::read_to_string(cluster.dir.join("data/postmaster.pid")).unwrap();
     text.lines().next().unwrap().parse().unwrap()
 }
 
-fn signal(name: &str, pid: u32) {
+pub(crate) fn signal(name: &str, pid: u32) {
     assert!(is_signalled(name, pid));
 }
 

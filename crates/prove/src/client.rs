@@ -24,7 +24,7 @@ const READ_BYTES: usize = 16 * 1024;
 pub struct Client {
     connection: HotConnection,
     /// How another session of the same server can be had.
-    spec: Option<ConnSpec>,
+    spec: ConnSpec,
     /// Received bytes that were not consumed yet.
     received: Vec<u8>,
 }
@@ -164,6 +164,8 @@ impl ClientError {
             {
                 Some("the tables of a proof stand in a schema of their own: GRANT CREATE ON DATABASE ... TO ..., or another role (-U)".to_owned())
             }
+            // The server's own words about it have no hint.
+            ClientError::Refused { error, .. } if &error.sqlstate.0 == b"25006" => Some(READ_ONLY.to_owned()),
             ClientError::Refused { error, .. } => error.hint.clone(),
             ClientError::Broken(broken) if is_silent(&broken.cause) => {
                 Some(broken.waits.clone().unwrap_or_else(|| WHAT_IT_WAITS_FOR.to_owned()))
@@ -172,6 +174,10 @@ impl ClientError {
         }
     }
 }
+
+/// What to do where sessions only read.
+const READ_ONLY: &str = "connect to a server that takes writes; if the database or the role sets default_transaction_read_only: \
+    PGOPTIONS='-c default_transaction_read_only=off' in front of the command";
 
 /// How to see why a statement does not return, where that could not be looked at: behind a pooler, say.
 const WHAT_IT_WAITS_FOR: &str = "look at what its session waits for: select pid, wait_event_type, wait_event, pg_blocking_pids(pid), left(query, 60) as \
@@ -204,16 +210,24 @@ impl Client {
         let mut spec = spec.pinned();
         let limit = host_timeout(spec.hosts.len(), timeout);
         spec.connect_timeout = Some(spec.connect_timeout.map_or(limit, |other| other.min(limit)));
-        let mut client = Client::of(hot::connect(&spec)?);
-        client.spec = Some(spec.with_only_host(client.host_index()));
+        let client = Client::of(hot::connect(&spec)?, &spec);
         // A socket that accepts no timeout could block until the server ends.
         let _ = client.connection.socket().set_timeout(Some(timeout));
         Ok(client)
     }
 
-    /// On an existing connection, without a time limit: the server may be waiting for a lock.
-    pub fn of(connection: HotConnection) -> Client {
-        Client { connection, spec: None, received: Vec::new() }
+    /// Another session of the same server, with the same settings.
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
+    pub(crate) fn beside(&self, timeout: Duration) -> Result<Client, ConnectError> {
+        Client::connect(&self.spec, timeout)
+    }
+
+    /// On an existing connection that was made by `spec`, without a time limit: the server may be waiting for a lock.
+    pub fn of(connection: HotConnection, spec: &ConnSpec) -> Client {
+        let spec = spec.clone().with_only_host(connection.host_index());
+        Client { connection, spec, received: Vec::new() }
     }
 
     /// Changes the time limit for the server; `None`: no limit.
@@ -302,10 +316,7 @@ impl Client {
     pub fn execute(&mut self, sql: &str) -> Result<Reply, ClientError> {
         let reply = self.request(sql).map_err(|mut broken| {
             if is_silent(&broken.cause) {
-                broken.waits = self
-                    .spec
-                    .as_ref()
-                    .and_then(|spec| stuck::why(spec, self.cancel_token().process_id(), sql));
+                broken.waits = stuck::why(&self.spec, self.cancel_token().process_id(), sql);
             }
             broken
         })?;
@@ -379,4 +390,17 @@ pub(crate) fn read_reply(received: &mut Vec<u8>, reply: &mut Reply) -> io::Resul
     }
     reply.done = rows;
     Ok(complete)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_that_only_reads_has_a_way_out() {
+        let error =
+            ServerError::parse(b"C25006\0Mcannot execute CREATE SCHEMA in a read-only transaction\0\0");
+        let refused = ClientError::Refused { error: Box::new(error), sql: "create schema".to_owned() };
+        assert!(refused.hint().is_some_and(|hint| hint.contains("default_transaction_read_only=off")));
+    }
 }

@@ -26,8 +26,6 @@ pub use isolation::commits;
 
 /// The time limit of a statement.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Why a value that people read is not checked.
-const WORDS: &str = "these are words for people";
 /// Why a value that only the loss of a node shows is not checked.
 const NEEDS_LOSS: &str = "only a lost node shows it: prove ack --fault kill:NODE@3s,heal@6s";
 
@@ -43,6 +41,12 @@ pub enum Agreement {
     /// It could not be checked.
     #[serde(rename = "not checked")]
     NotChecked,
+    /// The profile claims nothing; what the cluster does is shown.
+    #[serde(rename = "no claim")]
+    NoClaim,
+    /// Words of the profile for readers: no program can check them.
+    #[serde(rename = "note")]
+    Note,
 }
 
 impl Agreement {
@@ -52,6 +56,8 @@ impl Agreement {
             Agreement::Agrees => "agrees",
             Agreement::Differs => "differs",
             Agreement::NotChecked => "not checked",
+            Agreement::NoClaim => "no claim",
+            Agreement::Note => "note",
         }
     }
 }
@@ -63,7 +69,7 @@ pub struct Line {
     pub check: String,
     /// What the profile claims, or what pgfathom needs.
     pub claimed: String,
-    /// What was found; empty if it could not be checked.
+    /// What was found; empty if it could not be checked, and for a note.
     pub found: String,
     /// Whether they agree.
     pub result: Agreement,
@@ -81,6 +87,10 @@ pub(crate) enum Outcome {
     Differs(String),
     /// Why it could not be checked.
     NotChecked(String),
+    /// The profile claims nothing: what was found.
+    NoClaim(String),
+    /// Words for readers.
+    Note,
 }
 
 impl Outcome {
@@ -126,6 +136,8 @@ impl Stage<'_> {
             Outcome::Agrees(found) => (found, Agreement::Agrees, String::new()),
             Outcome::Differs(found) => (found, Agreement::Differs, String::new()),
             Outcome::NotChecked(why) => (String::new(), Agreement::NotChecked, why),
+            Outcome::NoClaim(found) => (found, Agreement::NoClaim, String::new()),
+            Outcome::Note => (String::new(), Agreement::Note, String::new()),
         };
         let line = Line { check: check.into(), claimed: claimed.into(), found, result, why };
         (self.observer)(&line);
@@ -180,7 +192,7 @@ pub fn run(
     isolation::check(&mut stage);
     values::cases(&mut stage);
     for limit in site.engine.limits {
-        stage.add("note", *limit, Outcome::NotChecked("it is a note for people".to_owned()));
+        stage.add("limit", *limit, Outcome::Note);
     }
     Ok(stage.lines)
 }

@@ -23,6 +23,7 @@ pub mod heartbeat;
 pub mod members;
 mod presence;
 pub mod servers;
+pub mod silence;
 pub mod skew;
 pub mod tables;
 pub mod twin;
@@ -41,6 +42,9 @@ use record::clock::monotonic_ns;
 
 use self::failures::{Failures, Tally};
 use self::servers::{Observed, Registry};
+pub(crate) use self::silence::SILENCE_MAX;
+pub use self::silence::announced;
+use self::silence::announced_on;
 use crate::client::{Client, ClientError, Reply};
 use crate::fault::{Happened, Plan, QuietError, Site};
 
@@ -49,8 +53,6 @@ const RECONNECT_PAUSE: Duration = Duration::from_millis(20);
 /// How long reading the rows is retried when connections break, and the pause between two attempts.
 const AGAIN_TIMEOUT: Duration = Duration::from_secs(60);
 const AGAIN_PAUSE: Duration = Duration::from_millis(200);
-/// After this time in silence a wait is announced.
-pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(3);
 /// How long the nodes that are left may take until they work without one that died.
 const AGREEMENT_TIMEOUT: Duration = Duration::from_secs(6);
 /// The least time of observation after the last step of a plan.
@@ -111,6 +113,9 @@ pub enum LiveError {
     /// Tables of that name that are not ours.
     #[error("the schema {0} exists, and pgfathom did not make it")]
     Foreign(&'static str),
+    /// What the proof makes and drops would run code of another role.
+    #[error("{0}")]
+    EventTrigger(engines::trust::EventTrigger),
     /// New tables would be replicated to servers that do not have them.
     #[error("{what} on {node} replicates every new table: the tables of a proof would stop its subscribers")]
     Replicated {
@@ -159,6 +164,7 @@ impl LiveError {
             LiveError::Foreign(name) => Some(format!(
                 "it lacks our comment, or belongs to a role that this session does not trust; if it is not needed: drop schema {name} cascade"
             )),
+            LiveError::EventTrigger(trigger) => Some(trigger.hint()),
             LiveError::Taken { .. } => Some(
                 "wait for its end, or stop it where it runs; other databases of the same server can be tested meanwhile"
                     .to_owned(),

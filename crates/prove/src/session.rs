@@ -37,9 +37,10 @@ impl Session {
     /// # Errors
     /// As for any connection; also when the system refuses a thread.
     pub fn open(spec: &ConnSpec) -> Result<Session, SessionError> {
-        let mut connection = hot::connect(&spec.pinned())?;
+        let spec = spec.pinned();
+        let mut connection = hot::connect(&spec)?;
         let process_id = connection.backend_pid().map_err(io::Error::other)?;
-        let mut client = Client::of(connection);
+        let mut client = Client::of(connection, &spec);
         let cancel = client.cancel_token();
         let (statements, to_do) = channel::<String>();
         let (done, replies) = channel();

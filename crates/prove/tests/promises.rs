@@ -127,7 +127,55 @@ fn sums_over_shards_are_wrong_at_every_level_and_on_one_server_never() {
             && foreign.hint().unwrap().contains("drop schema"),
         "{foreign}"
     );
+    // What a proof makes and drops would run what the role writes.
+    server
+        .execute(
+            "drop schema pgfathom_prove; create role mallory; create function noted() returns event_trigger language plpgsql as 'begin end'; \
+             alter function noted() owner to mallory; create event trigger noted on ddl_command_end execute function noted()",
+        )
+        .unwrap();
+    let refused = skew::run(&single, &options(Isolation::Serializable, 0.1), &no_stop()).unwrap_err();
+    assert!(
+        refused
+            .to_string()
+            .contains("the event trigger noted uses public.noted(), which belongs to the role mallory")
+            && refused.hint().unwrap().contains("alter event trigger"),
+        "{refused}"
+    );
     drop((single, server, journal));
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// A server that is killed in the middle cuts off one pair. The others make a verdict, and what is waited for is announced.
+#[test]
+fn pairs_go_on_when_a_killed_server_is_back() {
+    let (dir, journal) = journal("skew-cut");
+    let mut server = Throwaway::start(&newest(), &[]).unwrap();
+    let node = Node::hurtable("single", Role::Primary, server.spec(), server.instance());
+    let site = Site::new(Engine::default(), vec![node], Arc::clone(&journal));
+    let (sender, announced) = std::sync::mpsc::channel();
+    site.announce_to(Some(sender));
+    let report = std::thread::scope(|scope| {
+        let site = &site;
+        let running =
+            scope.spawn(move || skew::run(site, &options(Isolation::Serializable, 4.0), &no_stop()).unwrap());
+        let pairs = "select count(*) > 60 from pgfathom_prove.skew";
+        testing::wait_for("pairs are played", || {
+            server.value(pairs).is_ok_and(|found| found.as_deref() == Some("t"))
+        });
+        server.kill9().unwrap();
+        let words = announced.recv_timeout(testing::PATIENCE).expect("the wait is announced");
+        assert!(words.contains("waiting for"), "{words}");
+        server.start_again().unwrap();
+        running.join().unwrap()
+    });
+    assert!(report.rows.pairs >= 30 && report.predicates.pairs >= 30, "{report:?}");
+    assert_eq!((report.rows.both, report.predicates.both), (0, 0), "{report:?}");
+    let notes = site.take_notes();
+    assert!(notes.iter().any(|note| note.contains("were cut off")), "{notes:?}");
+    let promises = promise::skew(&site, &report, &Settings::default(), Isolation::Serializable, "");
+    assert!(promises.iter().all(|promise| promise.standing == Standing::Kept), "{promises:?}");
+    drop((site, server, journal));
     std::fs::remove_dir_all(dir).unwrap();
 }
 

@@ -5,6 +5,7 @@
 
 use crate::local;
 use std::net::TcpListener;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -352,6 +353,50 @@ fn a_failover_by_somebody_else_ends_in_a_verdict() {
         drop((site, cluster, journal));
         std::fs::remove_dir_all(dir).unwrap();
     }
+}
+
+/// The first process of the primary is stopped, as by a hang: the sessions of the proof go on, and no other client gets in.
+#[test]
+fn a_node_that_takes_no_new_session_is_named() {
+    let (dir, journal) = journal("closed");
+    let cluster = ThrowawayCluster::replicated(&newest(), 1, "async").unwrap();
+    let nodes = std::iter::zip(&cluster.file().node, cluster.nodes()).map(|(node, server)| {
+        Node::spared(&node.name, Role::parse(&node.role).unwrap(), server.spec(), "somebody else's")
+    });
+    let site = Site::new(Engine::default(), nodes.collect(), std::sync::Arc::clone(&journal));
+    let stop = AtomicBool::new(false);
+    let file = cluster.node(0).value("select pg_read_file('postmaster.pid')").unwrap().unwrap();
+    let first = file.lines().next().unwrap().to_owned();
+    let signal = |name: &str| {
+        assert!(Command::new("kill").args([name, &first]).status().unwrap().success(), "{name} {first}");
+    };
+    let mut notes: Vec<String> = Vec::new();
+    let report = beside(
+        cluster.node(0),
+        "ack",
+        || ack::run(&site, &options("", 90.0), &stop),
+        || {
+            signal("-STOP");
+            let begin = Instant::now();
+            wait_for("a time that is news", || begin.elapsed() > Duration::from_secs(8));
+            signal("-CONT");
+            wait_for("a note", || {
+                notes.extend(site.take_notes());
+                notes.iter().any(|note| note.contains("took no new session for"))
+            });
+            stop.store(true, Ordering::Relaxed);
+        },
+    )
+    .unwrap();
+    let closed: Vec<&String> = notes.iter().filter(|note| note.contains("took no new session")).collect();
+    assert_eq!(closed.len(), 1, "only the primary was closed: {notes:?}");
+    assert!(
+        closed[0].contains("no fault of this proof was active")
+            && closed[0].contains("open ones were answered")
+    );
+    assert_eq!((report.findings.lost, report.observed.restarts()), (0, 0), "{report:?}");
+    drop((site, cluster, journal));
+    std::fs::remove_dir_all(dir).unwrap();
 }
 
 /// What cannot be cleaned up is told, with what to do about it, and takes no verdict away.

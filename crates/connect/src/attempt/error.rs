@@ -322,6 +322,11 @@ impl ConnectError {
         }
     }
 
+    /// Whether the last host had its whole time and did not answer.
+    pub fn has_timed_out(&self) -> bool {
+        matches!(self.cause(), Some(Cause::Timeout(_) | Cause::Silent(_)))
+    }
+
     /// Whether there is a server that takes no session now and may do so later: it is full or starts up, or it is on this host and does not answer.
     pub fn is_in_trouble(&self) -> bool {
         let here = |host: &HostSpec| match (&host.host, host.address) {
@@ -359,12 +364,18 @@ impl ConnectError {
             // A pooler that drops settings of the startup packet gets them as statements afterwards.
             Cause::Requested(error) if is_too_late(error) => Some(BEGINNING_HINT.to_owned()),
             Cause::Requested(error) => error.hint.clone(),
+            Cause::Silent(_) if self.is_pooled(last) => Some(POOL_HINT.to_owned()),
             Cause::Silent(_) => Some(
                 "the server, or the network in between, does not respond; connect_timeout (PGCONNECT_TIMEOUT) sets the limit"
                     .to_owned(),
             ),
             Cause::GivenUp(_) | Cause::Unsupported(_) => None,
         }
+    }
+
+    /// Whether a pooler is known to be in between.
+    fn is_pooled(&self, last: &Attempt) -> bool {
+        crate::settings::is_pooled(last.host.port, &self.requested.user, &self.requested.dbname)
     }
 
     fn startup_hint(&self, error: &StartupError) -> Option<String> {
@@ -457,6 +468,10 @@ impl ConnectError {
         })
     }
 }
+
+const POOL_HINT: &str = "the pooler in between has given the session no server connection: enlarge its pool (pgbouncer: default_pool_size), \
+                         use fewer sessions (-c), or connect to the server itself (its own host and port); SHOW POOLS on its console shows \
+                         who waits (cl_waiting), and the server may not respond";
 
 const OPTIONS_HINT: &str = "it stands in the options of the session: in PGOPTIONS, or after options= in the connection string or the cluster file";
 

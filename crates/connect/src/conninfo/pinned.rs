@@ -45,6 +45,10 @@ const MEANING: &[(&str, &str)] = &[
     ("client_min_messages", "notice"),
     ("transform_null_equals", "off"),
     ("gin_fuzzy_search_limit", "0"),
+    // Names that the catalog's functions print, as those of types and relations, are compared with ours.
+    ("quote_all_identifiers", "off"),
+    // Else NULL in an array that we send is a text.
+    ("array_nulls", "on"),
 ];
 
 impl Pinned {

@@ -242,6 +242,11 @@ impl Instance {
         Workplace::of(&self.data_dir).filter(|place| place.owner() == self.runs_as)
     }
 
+    /// Whether it can take sessions: its first process exists. Others can outlive that one.
+    pub fn has_postmaster(&self) -> bool {
+        self.is_up() && process::outlived_in(&self.data_dir).is_empty()
+    }
+
     /// Whether any of its processes exists.
     pub fn is_up(&self) -> bool {
         !self.pids().is_empty()
@@ -364,6 +369,9 @@ impl Instance {
     pub fn start(&self) -> Result<(), LocalError> {
         if self.manager.is_some() {
             return self.await_manager();
+        }
+        if self.place().is_some() {
+            process::end_outlived(&self.data_dir)?;
         }
         if self.is_up() {
             return Ok(());

@@ -17,6 +17,8 @@ use connect::os_user::OsUser;
 use super::{Installation, LocalError};
 use crate::sys;
 
+/// How long processes that have outlived their server may take to end.
+const OUTLIVED_TIMEOUT: Duration = Duration::from_secs(5);
 /// How much of the end of a log goes into a message.
 const LOG_TAIL_BYTES: u64 = 4096;
 /// And how many lines.
@@ -311,6 +313,17 @@ impl Workplace {
             .collect()
     }
 
+    /// The processes of a server that work in it, whatever its name is by now. `data_dir` is where it was.
+    pub(super) fn servers(&self, data_dir: &Path) -> Vec<u32> {
+        #[cfg(target_os = "linux")]
+        {
+            let _ = data_dir;
+            self.pids(is_postgres)
+        }
+        #[cfg(not(target_os = "linux"))]
+        servers_in(data_dir)
+    }
+
     /// Whether this process works in it and runs as its owner.
     fn employs(&self, pid: u32) -> bool {
         let works_here = fs::metadata(format!("/proc/{pid}/cwd"))
@@ -341,6 +354,34 @@ impl Workplace {
         }
         let _ = number;
         if cfg!(not(target_os = "linux")) || self.employs(pid) { send_signal(pid, signal) } else { Ok(()) }
+    }
+}
+
+/// A process, held by the kernel: its number does not become that of another one.
+pub(super) struct Handle(Option<rustix::fd::OwnedFd>);
+
+impl Handle {
+    /// Without a handle where the kernel gives none.
+    pub(super) fn of(pid: u32) -> Handle {
+        #[cfg(target_os = "linux")]
+        {
+            let number = i32::try_from(pid).ok().and_then(Pid::from_raw);
+            let flags = rustix::process::PidfdFlags::empty();
+            Handle(number.and_then(|number| rustix::process::pidfd_open(number, flags).ok()))
+        }
+        #[cfg(not(target_os = "linux"))]
+        {
+            let _ = pid;
+            Handle(None)
+        }
+    }
+
+    /// Whether it has ended, as far as the kernel shows that: its handle can be read then (pidfd_open(2)).
+    pub(super) fn has_ended(&self) -> bool {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let Some(handle) = &self.0 else { return true };
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        !matches!(poll(&mut [PollFd::new(handle, PollFlags::IN)], Some(&now)), Ok(0))
     }
 }
 
@@ -376,10 +417,58 @@ pub(super) fn postmaster_in(data_dir: &Path) -> Option<u32> {
         // The name in parentheses may contain anything; state and parent follow it.
         stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
     };
-    named.or_else(|| {
-        let is_first = |pid: &&u32| parent(**pid).is_none_or(|parent| !servers.contains(&parent));
-        servers.iter().find(is_first).copied()
+    named.or_else(|| first_of(&servers, parent))
+}
+
+/// The process of which no other one is the parent. One that has ended since has none, and is not the first: a session's number may be lower than the
+/// server's, as numbers begin anew.
+fn first_of(servers: &[u32], parent: impl Fn(u32) -> Option<u32>) -> Option<u32> {
+    let is_first = |pid: &&u32| parent(**pid).is_some_and(|parent| !servers.contains(&parent));
+    servers.iter().find(is_first).or(servers.first()).copied()
+}
+
+/// The processes of a server whose first process is gone: a worker that does not look after it works on, and the next start is refused, because the shared
+/// memory is in use. Empty where a first process runs, whatever the pid file names.
+pub(crate) fn outlived_in(data_dir: &Path) -> Vec<u32> {
+    // All of them have such titles, the first process has none.
+    let is_child = |pid: &u32| {
+        fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|words| words.starts_with(b"postgres: "))
+    };
+    let servers = servers_in(data_dir);
+    if servers.iter().all(is_child) { servers } else { Vec::new() }
+}
+
+/// Ends the processes that have outlived their server, so that it can be started again.
+pub(crate) fn end_outlived(data_dir: &Path) -> Result<(), LocalError> {
+    let Some(place) = Workplace::of(data_dir).filter(|place| is_ours_to_end(place.owner())) else {
+        return Ok(());
+    };
+    // One that is stopped receives nothing else; one that hangs does not heed the first.
+    for signals in [&[Signal::QUIT, Signal::CONT][..], &[Signal::KILL]] {
+        let ended = poll::until(OUTLIVED_TIMEOUT, || {
+            let left = outlived_in(data_dir);
+            let sent = signals.iter().try_for_each(|signal| place.signal_all(&left, *signal));
+            match sent {
+                _ if left.is_empty() => Some(Ok(())),
+                Ok(()) => None,
+                Err(error) => Some(Err(LocalError::io("signal the server in", data_dir)(error))),
+            }
+        });
+        if let Some(ended) = ended {
+            return ended;
+        }
+    }
+    let pid = outlived_in(data_dir).first().copied().unwrap_or_default();
+    Err(LocalError::NotStopped {
+        data_dir: data_dir.to_owned(),
+        pid,
+        waited_s: 2 * OUTLIVED_TIMEOUT.as_secs(),
     })
+}
+
+/// Whether we may signal processes of this user.
+fn is_ours_to_end(uid: u32) -> bool {
+    rustix::process::geteuid().is_root() || uid == rustix::process::geteuid().as_raw()
 }
 
 /// Sends a signal; a missing process is no error.
@@ -416,6 +505,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_end_of_a_held_process_is_seen_before_its_parent_looks() {
+        let mut child = Command::new("sleep").arg("30").spawn().unwrap();
+        let held = Handle::of(child.id());
+        assert!(!held.has_ended());
+        child.kill().unwrap();
+        assert!(poll::until(Duration::from_secs(10), || held.has_ended().then_some(())).is_some());
+        child.wait().unwrap();
+        assert!(Handle::of(u32::MAX).has_ended(), "none is held");
+    }
+
+    #[test]
     fn pid_files_are_read_in_every_state() {
         let full = "4711\n/data\n1700000000\n5433\n/tmp/x\n*\n  123  456\nready   \n";
         let file = PidFile::parse(full).unwrap();
@@ -428,5 +528,19 @@ mod tests {
         assert_eq!(PidFile::parse("12\n/data\n17\n5432\n\n").unwrap().socket_dir, None);
         assert_eq!(PidFile::parse(""), None);
         assert_eq!(PidFile::parse("abc\n"), None);
+    }
+
+    #[test]
+    fn a_session_that_ends_while_it_is_looked_at_is_not_the_server() {
+        // 7 is a session that has ended, whose number is lower than that of the server; 90 and 91 are of the server 90.
+        let parent = |pid: u32| match pid {
+            90 => Some(1),
+            91 => Some(90),
+            _ => None,
+        };
+        assert_eq!(first_of(&[7, 90, 91], parent), Some(90));
+        assert_eq!(first_of(&[90, 91], parent), Some(90));
+        assert_eq!(first_of(&[7], parent), Some(7), "what cannot be read may be the server");
+        assert_eq!(first_of(&[], parent), None);
     }
 }

@@ -195,6 +195,7 @@ impl Server {
     /// Starts it with the files in its folder, for example after a reboot of the host. Returns the time.
     pub(super) fn start_again(&mut self) -> Result<f64, LocalError> {
         let data_dir = self.data_dir();
+        process::end_outlived(&data_dir)?;
         if PidFile::read(&data_dir).is_some() {
             // No server runs in this folder, although some process has that pid now; PostgreSQL itself would refuse to start.
             let path = data_dir.join("postmaster.pid");
@@ -207,8 +208,10 @@ impl Server {
         Ok(start_s)
     }
 
+    /// Whether it runs. Processes that have outlived it do not count.
     pub(super) fn is_up(&self) -> bool {
-        !process::servers_in(&self.data_dir()).is_empty()
+        let data_dir = self.data_dir();
+        !process::servers_in(&data_dir).is_empty() && process::outlived_in(&data_dir).is_empty()
     }
 
     /// Reloads the settings of a running server.
@@ -230,19 +233,22 @@ pub(super) fn free_bytes(path: &Path) -> u64 {
 /// Not a fast stop: its checkpoint would write files that are deleted, and it waits for the standbys and subscribers of a cluster, which are stopped
 /// at the same time.
 pub(crate) fn stop_for_good(data_dir: &Path) -> Result<bool, LocalError> {
+    // The folder is the one of now: while a server stops, its owner may give it another name, and that is not the server's end.
+    let Some(place) = Workplace::of(data_dir) else { return Ok(false) };
     let Some(postmaster) = process::postmaster_in(data_dir) else { return Ok(false) };
+    let first = process::Handle::of(postmaster);
     for signal in [rustix::process::Signal::QUIT, rustix::process::Signal::KILL] {
         // The children of a killed postmaster follow by themselves, unless they are stopped (SIGSTOP).
         let force = signal == rustix::process::Signal::KILL;
-        let pids = if force { process::servers_in(data_dir) } else { vec![postmaster] };
-        let Some(place) = Workplace::of(data_dir) else { return Ok(true) };
+        let pids = if force { place.servers(data_dir) } else { vec![postmaster] };
         if !process::is_ours(place.owner()) {
             let problem = format!("it belongs to user {}", place.owner());
             return Err(LocalError::OfOther { path: data_dir.to_owned(), problem });
         }
         let send = |pid: u32| place.signal(pid, signal);
         pids.into_iter().try_for_each(send).map_err(LocalError::io("signal the server in", data_dir))?;
-        if poll::until(STOP_TIMEOUT, || process::servers_in(data_dir).is_empty().then_some(())).is_some() {
+        let has_ended = || first.has_ended() && place.servers(data_dir).is_empty();
+        if poll::until(STOP_TIMEOUT, || has_ended().then_some(())).is_some() {
             return Ok(true);
         }
     }

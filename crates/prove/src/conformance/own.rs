@@ -8,7 +8,7 @@ use connect::sql::identifier;
 use engines::placement::Parts;
 use engines::profile::{Layout, Own};
 
-use super::{NEEDS_LOSS, Outcome, Stage, WORDS};
+use super::{NEEDS_LOSS, Outcome, Stage};
 use crate::client::{Client, ClientError, text};
 use crate::live::tables::SCHEMA;
 
@@ -84,17 +84,18 @@ pub(super) fn check(stage: &mut Stage<'_>, made: &'static Own, slots: &[&str]) {
     let waits = commit_waits.is_some() || node_waits.is_some();
     at_work(stage, made, [prepared, sessions, daemons], advisory.is_some() || waits);
     let not_shown = [
-        ("resolves", resolves.to_owned(), WORDS),
-        ("locks", locks_while.to_owned(), WORDS),
-        ("pools", pools.to_owned(), WORDS),
-        ("anew", anew.to_owned(), WORDS),
-        ("locks: statement", lock_statement.map_or("", |(part, _)| part).to_owned(), NOT_KEPT),
-        ("log: lost node", away.join("; "), NEEDS_LOSS),
-        ("isolated", isolated.join("; "), NEEDS_LOSS),
-        ("build", if is_patched { "PostgreSQL itself is changed" } else { "" }.to_owned(), NOT_BUILT),
+        ("resolves", resolves.to_owned(), None),
+        ("locks", locks_while.to_owned(), None),
+        ("pools", pools.to_owned(), None),
+        ("anew", anew.to_owned(), None),
+        ("locks: statement", lock_statement.map_or("", |(part, _)| part).to_owned(), Some(NOT_KEPT)),
+        ("log: lost node", away.join("; "), Some(NEEDS_LOSS)),
+        ("isolated", isolated.join("; "), Some(NEEDS_LOSS)),
+        ("build", if is_patched { "PostgreSQL itself is changed" } else { "" }.to_owned(), Some(NOT_BUILT)),
     ];
     for (check, claimed, why) in not_shown.into_iter().filter(|(_, claimed, _)| !claimed.is_empty()) {
-        stage.add(check, claimed, Outcome::NotChecked(why.to_owned()));
+        let outcome = why.map_or(Outcome::Note, |why| Outcome::NotChecked(why.to_owned()));
+        stage.add(check, claimed, outcome);
     }
 }
 

@@ -70,7 +70,7 @@ impl Links {
             NodeLinks::Streaming => return Err("no node follows another one".to_owned()),
             NodeLinks::Own => {
                 return Err(format!(
-                    "the nodes of {engine} make them by themselves, and not through proxies of pgfathom"
+                    "the nodes of {engine} connect to each other by themselves, and not through proxies of pgfathom"
                 ));
             }
         };
@@ -284,7 +284,7 @@ fn subscribe(links: &mut Links, nodes: &[Node], dialer: usize) -> Result<(), Lin
         )?;
         let Some(conninfo) = conninfo else {
             return Err(LinkError::Words(format!(
-                "it has no subscription {name}: only the connections of subscriptions that pgfathom up made can be cut"
+                "it has no subscription {name}: pgfathom delays and cuts only the connections of subscriptions that pgfathom up made"
             )));
         };
         let port = links.way(nodes, dialer, to)?;

@@ -404,7 +404,7 @@ impl Site {
 
     /// Whether the primary is permanently down: it did not start again after one of our faults.
     pub fn is_gone(&self) -> bool {
-        let is_down = |instance: &Instance| !instance.is_up();
+        let is_down = |instance: &Instance| !instance.has_postmaster();
         self.does_not_start.load(Ordering::Acquire)
             && self.nodes[self.primary()].instance.as_ref().is_some_and(is_down)
     }

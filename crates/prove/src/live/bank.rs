@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::failures::Failures;
 use super::servers::Observed;
-use super::tables::{SCHEMA, Shape, Tables};
+use super::tables::{self, SCHEMA, Shape, Tables};
 use super::{Draws, Lasting, LiveError, Options, Ran, Watch, after_all, again, lost_rows, under_faults};
 use crate::client::{Client, number};
 use crate::fault::{Happened, Site};
@@ -81,14 +81,10 @@ struct Part {
 pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, LiveError> {
     let tables = Tables::make(site, &[SHAPE])?;
     let entry = options.dressed(site.entry());
-    let mut client = Client::connect(&site.entry(), READING_PATIENCE)?;
-    let mut expected = 0;
-    for shard in tables.numbers() {
-        for id in 0..ACCOUNTS {
-            client.execute(&format!("insert into {SCHEMA}.bank values ({shard}, {id}, {OPENING})"))?;
-            expected += OPENING;
-        }
-    }
+    let accounts = tables.numbers().flat_map(|shard| (0..ACCOUNTS).map(move |id| (shard, id)));
+    let expected = accounts.clone().map(|_| OPENING).sum();
+    let rows = accounts.map(|(shard, id)| format!("{SCHEMA}.bank values ({shard}, {id}, {OPENING})"));
+    tables::fill(site, site.primary(), rows)?;
     let writers = options.clients.max(1);
     let ran = under_faults(site, options, stop, writers + READERS + 1, |number, watch| {
         let session = Lasting::new(entry.clone(), options.patience);

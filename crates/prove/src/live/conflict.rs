@@ -117,6 +117,11 @@ pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, 
     let is_slow = report.contended.is_whole() && report.contended.acknowledged < CONTENDED_MIN;
     if is_slow && !stop.load(Ordering::Relaxed) {
         let longer = Options { duration: options.duration * SLOW_FACTOR, ..options.clone() };
+        site.announce(format!(
+            "{} increments of the same rows are few: counting again on more rows, for {:.0} s",
+            report.contended.acknowledged,
+            longer.duration.as_secs_f64()
+        ));
         let way = Way::Contended(MORE_COUNTERS);
         report.contended = measure(site, &longer, stop, &nodes, way, &mut report.happened)?;
     }
@@ -125,6 +130,7 @@ pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, 
         if is_shown || !report.contended.is_whole() || stop.load(Ordering::Relaxed) {
             break;
         }
+        site.announce("the control: clients that read a value and write it back".to_owned());
         let careless = measure(site, &options, stop, &nodes, Way::Careless, &mut report.happened)?;
         report.careless = Some(careless);
     }
@@ -140,6 +146,7 @@ fn measure(
     way: Way,
     happened: &mut Vec<Happened>,
 ) -> Result<ConflictResults, LiveError> {
+    let nodes = &present(site, nodes)?;
     let tables = Tables::make(site, &[SHAPE])?;
     let writers = if nodes.len() > 1 { nodes.len() } else { options.clients.max(2) };
     let counters = match way {
@@ -147,16 +154,14 @@ fn measure(
         Way::Contended(counters) => counters,
         Way::Careless => COUNTERS,
     };
-    let mut first = tables::client(site, nodes[0])?;
-    for id in 0..counters {
-        first.execute(&format!("insert into {SCHEMA}.conflict values (1, {id}, 0)"))?;
-    }
+    let rows = (0..counters).map(|id| format!("{SCHEMA}.conflict values (1, {id}, 0)"));
+    tables::fill(site, nodes[0], rows)?;
     // All nodes have the counters before the first increment.
     let stuck = converge(site, nodes)?;
     if !stuck.is_empty() {
         return Err(LiveError::Deaf(format!("replication does not work: {}", stuck.join("; "))));
     }
-    every_node_has(site, nodes, counters)?;
+    again(site, || every_node_has(site, nodes, counters))?;
     let ran = under_faults(site, options, stop, writers, |number, watch| {
         let spec = options.dressed(site.nodes[nodes[number % nodes.len()]].client_spec());
         let session = Lasting::new(spec, options.patience);
@@ -172,10 +177,40 @@ fn measure(
         results.refused += refused;
         results.unknown += unknown;
     }
-    results.stuck = converge(site, nodes)?;
+    let nodes = &present(site, nodes).map_err(lost_rows)?;
+    results.stuck = converge(site, nodes).map_err(lost_rows)?;
     again(site, || compare(site, nodes, &mut results)).map_err(lost_rows)?;
     tables.remove(site);
     Ok(results)
+}
+
+/// Those of the nodes that answer as a part of the cluster, when they have had time to come back. Where each node has all rows the proof goes on without the
+/// others, which a note names.
+///
+/// # Errors
+/// When one is away that the proof cannot do without.
+fn present(site: &Site, nodes: &[usize]) -> Result<Vec<usize>, LiveError> {
+    if nodes.len() < 2 {
+        return Ok(nodes.to_vec());
+    }
+    let mut there = Vec::new();
+    for node in nodes {
+        let answers = || Ok(tables::client(site, *node)?.execute("select 1").map(drop)?);
+        match again(site, answers) {
+            Ok(()) => there.push(*node),
+            Err(LiveError::Client(error)) if site.engine.layout.commits_everywhere() => site.note(format!(
+                "{} did not come back, so nothing is proved about it from then on: {error}",
+                site.nodes[*node].name
+            )),
+            Err(error) => return Err(error),
+        }
+    }
+    match there.len() {
+        0 | 1 => {
+            Err(LiveError::Unfit("fewer than two nodes are left: nothing is written at once".to_owned()))
+        }
+        _ => Ok(there),
+    }
 }
 
 /// Makes sure that each node has all counters: an update of one that is not there would change nothing.

@@ -83,6 +83,8 @@ pub struct Observed {
     pub taker: Option<String>,
     /// The node that took writes at the beginning.
     pub first_primary: usize,
+    /// The server that takes writes at the end, by its index in `incarnations`; `None`: unknown.
+    pub last: Option<usize>,
     /// The node that does at the end is the same, one timeline later: it was restarted, and promoted itself. It has its own data.
     pub has_retaken: bool,
     /// The other nodes that take writes, as they were before the load: rows that a session writes through one node may be on another one.
@@ -109,6 +111,8 @@ pub enum Waited {
 const HIDDEN: &str = "pg_stat_replication needs pg_read_all_stats";
 /// The standby answered nothing as long as it was one, or hides it.
 const NAMELESS: &str = "the name under which it followed could not be read";
+/// No commit waits.
+const NO_STANDBYS: &str = "synchronous_standby_names was empty";
 /// No session of ours saw the primary.
 const UNSEEN: &str = "the primary's settings could not be read";
 
@@ -123,6 +127,22 @@ impl Observed {
         let all = || self.incarnations.iter().map(|incarnation| incarnation.timeline);
         let first = all().next().unwrap_or_default();
         all().max().unwrap_or_default().saturating_sub(first)
+    }
+
+    /// A server of an older timeline takes writes at the end: it was stopped while another one was promoted, and took its role back when it went on. What
+    /// the other one had acknowledged is discarded.
+    pub(crate) fn has_returned(&self) -> bool {
+        let last = self.last.and_then(|at| self.incarnations.get(at));
+        last.is_some_and(|last| self.incarnations.iter().any(|other| other.timeline > last.timeline))
+    }
+
+    /// All incarnations of the newest timeline are one server, the last one.
+    fn is_alone_on_newest(&self) -> bool {
+        let newest = self.incarnations.iter().map(|incarnation| incarnation.timeline).max();
+        let last = self.last.and_then(|at| self.incarnations.get(at)).or(self.incarnations.last());
+        let Some(last) = last else { return false };
+        let of_newest = |other: &&Incarnation| Some(other.timeline) == newest;
+        self.incarnations.iter().filter(of_newest).all(|other| other.start == last.start)
     }
 
     /// How often a server was restarted, or crashed, and went on with its own data.
@@ -157,9 +177,10 @@ impl Observed {
     /// Adds the server that takes writes at the end, to which perhaps no session has connected; `primary` is its node, if that is known.
     pub(super) fn meet_last(&mut self, client: &mut Client, primary: Option<usize>) {
         let registry = Registry(Mutex::new(std::mem::take(&mut self.incarnations)));
-        registry.meet(client);
+        self.last = registry.meet(client);
         self.incarnations = registry.into_incarnations();
-        self.has_retaken = self.timelines() == 1 && primary == Some(self.first_primary);
+        self.has_retaken =
+            self.timelines() == 1 && primary == Some(self.first_primary) && self.is_alone_on_newest();
         if self.has_failed_over() {
             // The name under which it followed before: a failover manager removes that setting from a primary.
             let before = primary.and_then(|at| self.names.get(at)?.clone());
@@ -172,7 +193,7 @@ impl Period {
     /// Whether a commit of this period waits for the standby of this name, whatever happens to the others.
     pub(crate) fn waits_for(&self, name: &str) -> Waited {
         let Some(set) = Set::parse(&self.names) else {
-            return Waited::No("synchronous_standby_names was empty".to_owned());
+            return Waited::No(NO_STANDBYS.to_owned());
         };
         let is_it = |other: &str| other.eq_ignore_ascii_case(name);
         // Every standby in the list has to confirm: one that is down blocks commits.
@@ -201,8 +222,14 @@ impl Period {
     }
 }
 
-fn waited<'a>(name: Option<&str>, periods: impl Iterator<Item = &'a Period>) -> Waited {
-    let Some(name) = name else { return Waited::Unknown(NAMELESS) };
+fn waited<'a>(name: Option<&str>, mut periods: impl Iterator<Item = &'a Period>) -> Waited {
+    let Some(name) = name else {
+        // Whatever its name is, commits that wait for no standby did not wait for it.
+        return match periods.any(|period| Set::parse(&period.names).is_none()) {
+            true => Waited::No(NO_STANDBYS.to_owned()),
+            false => Waited::Unknown(NAMELESS),
+        };
+    };
     let mut all = Waited::Unknown(UNSEEN);
     for period in periods {
         match period.waits_for(name) {
@@ -378,6 +405,21 @@ fn period(done: &[crate::client::Done], registry: &Registry) -> Option<Period> {
 }
 
 #[cfg(test)]
+impl Observed {
+    /// Servers of these timelines, of which the one at this index takes writes at the end.
+    pub(crate) fn of_timelines(timelines: &[u32], last: usize) -> Observed {
+        let incarnation = |timeline: &u32| Incarnation {
+            start: timeline.to_string(),
+            checkpointer: String::new(),
+            timeline: *timeline,
+            met_ns: 0,
+        };
+        let incarnations = timelines.iter().map(incarnation).collect();
+        Observed { incarnations, last: Some(last), ..Observed::default() }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -440,7 +482,9 @@ mod tests {
         assert_eq!(seen.waited_for(Some("s1")), Waited::Yes);
         assert_eq!(seen.waited_for(None), Waited::Unknown(NAMELESS));
         seen.periods.extend([period(0, "", &[]), sync()]);
-        assert!(matches!(seen.waited_for(Some("s1")), Waited::No(why) if why.contains("empty")));
+        for name in [Some("s1"), None] {
+            assert!(matches!(seen.waited_for(name), Waited::No(why) if why.contains("empty")));
+        }
         // The new primary waits for no standby, which proves nothing about the commits it has taken over.
         seen.incarnations.push(incarnation(2));
         seen.periods = vec![sync(), period(1, "", &[])];
@@ -453,6 +497,15 @@ mod tests {
         seen.incarnations = vec![incarnation(1), incarnation(2)];
         seen.has_retaken = true;
         assert!(!seen.has_failed_over() && seen.restarts() == 1);
+        // Or it was only stopped, and takes its role back from the server that was promoted meanwhile: what that one acknowledged is discarded.
+        let mut seen = Observed::of_timelines(&[1, 2], 0);
+        assert!(seen.has_failed_over() && seen.has_returned() && !seen.is_alone_on_newest());
+        seen.last = Some(1);
+        assert!(!seen.has_returned() && seen.is_alone_on_newest());
+        // Both wrote the same newer timeline: the stopped one was restarted before it saw that of the other.
+        seen.incarnations.push(Incarnation { start: "again".to_owned(), ..incarnation(2) });
+        seen.last = Some(2);
+        assert!(!seen.is_alone_on_newest());
         // Another node with rows that was killed loses what it had acknowledged, too.
         let seen =
             Observed { incarnations: vec![incarnation(1)], others_restarted: 1, ..Observed::default() };

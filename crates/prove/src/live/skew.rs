@@ -1,14 +1,15 @@
 //! `skew`: two transactions read the same two rows, and each writes a different one. REPEATABLE READ lets both commit (write skew); SERIALIZABLE must
 //! refuse one of them, also if they read a count and insert a row.
 //!
-//! The two are interleaved explicitly, so every pair is a real trial.
+//! The two are interleaved explicitly, so every pair is a real trial. A pair that a server cuts off by going away is none: another one takes its place, with
+//! sessions of a node that answers.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::tables::{SCHEMA, Shape, Tables};
-use super::{Isolation, LiveError, Options};
-use crate::client::{Client, Reply};
+use super::{Isolation, LiveError, Options, again, announced_on, is_passing, presence};
+use crate::client::{Client, ClientError, Reply};
 use crate::fault::Site;
 use crate::outcome::{At, of_reply};
 
@@ -59,43 +60,99 @@ pub struct Report {
 /// Runs it at the level that `options` name, for as long as they say.
 ///
 /// # Errors
-/// When the tables cannot be made, or a session breaks.
+/// When the tables cannot be made, or no pair comes to its end any more.
 pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, LiveError> {
     let tables = Tables::make(site, &[SHAPE])?;
     if tables.shards.len() < 2 {
         return Err(LiveError::Unfit("a sharded cluster of one node has no two shards".to_owned()));
     }
-    let entry = options.dressed(site.entry());
-    let mut a = Client::connect(&entry, PATIENCE)?;
-    let mut b = Client::connect(&entry, PATIENCE)?;
-    let mut report = Report::default();
-    let mut pair = 0;
-    for _ in 0..CONTROL_PAIRS {
-        pair += 1;
-        let both = one(site, (&mut a, &mut b), &tables, Isolation::RepeatableRead, Form::Rows, pair)?;
-        report.control.add(both);
+    let mut trial = Trial { site, options, tables: &tables, stop, sessions: None, pair: 0, cut: None };
+    let report = presence::observed(site, || trial.all())?;
+    if let Some((count, why)) = &trial.cut {
+        site.note(format!("pairs that were cut off, and count as none: {count}; the first one: {why}"));
     }
-    // The control takes its own time.
-    let begin = Instant::now();
-    while pair < PAIRS_MAX
-        && (report.rows.pairs < PAIRS_MIN || begin.elapsed() < options.duration)
-        && !stop.load(Ordering::Relaxed)
-    {
-        for form in [Form::Rows, Form::Predicate] {
-            pair += 1;
-            let both = one(site, (&mut a, &mut b), &tables, options.level, form, pair)?;
-            match form {
-                Form::Rows => report.rows.add(both),
-                Form::Predicate => report.predicates.add(both),
-            }
-            if both && report.witness.is_empty() {
-                report.witness = witness(options.level, form, pair);
-            }
-        }
-    }
-    tables.check(site, &mut a)?;
+    drop(trial);
+    let mut client = again(site, || Ok(site.enter(PATIENCE)?))?;
+    tables.check(site, &mut client)?;
     tables.remove(site);
     Ok(report)
+}
+
+/// The pairs of a proof, one after another.
+struct Trial<'a> {
+    site: &'a Site,
+    options: &'a Options,
+    tables: &'a Tables,
+    stop: &'a AtomicBool,
+    /// The two sessions, which are sessions of one node.
+    sessions: Option<(Client, Client)>,
+    /// The number of the last pair.
+    pair: u64,
+    /// Pairs that a server or a node has cut off by going away, and what the first one met.
+    cut: Option<(u64, String)>,
+}
+
+impl Trial<'_> {
+    /// The control, and then pairs of both forms for as long as the options say.
+    fn all(&mut self) -> Result<Report, LiveError> {
+        let mut report = Report::default();
+        while report.control.pairs < CONTROL_PAIRS {
+            let Some(both) = self.play(Isolation::RepeatableRead, Form::Rows)? else { break };
+            report.control.add(both);
+        }
+        // The control takes its own time.
+        let begin = Instant::now();
+        while self.pair < PAIRS_MAX
+            && (report.rows.pairs < PAIRS_MIN || begin.elapsed() < self.options.duration)
+            && !self.stop.load(Ordering::Relaxed)
+        {
+            for form in [Form::Rows, Form::Predicate] {
+                let Some(both) = self.play(self.options.level, form)? else { break };
+                match form {
+                    Form::Rows => report.rows.add(both),
+                    Form::Predicate => report.predicates.add(both),
+                }
+                if both && report.witness.is_empty() {
+                    report.witness = witness(self.options.level, form, self.pair);
+                }
+            }
+        }
+        Ok(report)
+    }
+
+    /// Plays pairs until one comes to its end; true if both of its transactions committed. `None`: a stop was requested.
+    fn play(&mut self, level: Isolation, form: Form) -> Result<Option<bool>, LiveError> {
+        let (site, doing) = (self.site, "waiting for two transactions side by side");
+        announced_on(site, doing, || {
+            // A cut counts from the first pair that no other one has followed to its end.
+            again(site, || {
+                if self.stop.load(Ordering::Relaxed) {
+                    return Ok(None);
+                }
+                self.pair += 1;
+                let played = self.one(level, form);
+                if let Err(error) = &played {
+                    self.sessions = None;
+                    self.cut.get_or_insert_with(|| (0, error.to_string())).0 += 1;
+                }
+                played.map(Some)
+            })
+        })
+    }
+
+    fn one(&mut self, level: Isolation, form: Form) -> Result<bool, LiveError> {
+        let (mut a, mut b) = match self.sessions.take() {
+            Some(sessions) => sessions,
+            None => {
+                let a = self.site.enter_with(&self.options.settings, PATIENCE)?;
+                let b = a.beside(PATIENCE)?;
+                (a, b)
+            }
+        };
+        let both = one(self.site, (&mut a, &mut b), self.tables, level, form, self.pair)?;
+        self.sessions = Some((a, b));
+        Ok(both)
+    }
 }
 
 impl Pairs {
@@ -158,7 +215,7 @@ fn one(
             let reply = if session == 0 { a.request(&sql)? } else { b.request(&sql)? };
             is_alive[session] = reply.error.is_none();
             if let Some(error) = reply.error.filter(|error| !error.sqlstate.is_retryable()) {
-                return Err(crate::client::ClientError::Refused { error: Box::new(error), sql }.into());
+                return Err(ClientError::Refused { error: Box::new(error), sql }.into());
             }
         }
     }
@@ -168,6 +225,13 @@ fn one(
         let reply: Reply = client.request("commit")?;
         committed[session] =
             of_reply(site.engine, At::Commit { wide: false }, &reply).outcome.is_acknowledged();
+        // Whether it took effect is unknown then: the pair shows nothing.
+        if let Some(error) = reply.error {
+            let refused = ClientError::Refused { error: Box::new(error), sql: "commit".to_owned() };
+            if is_passing(site.engine.node_lost, &refused) {
+                return Err(refused.into());
+            }
+        }
     }
     Ok(committed == [true, true])
 }

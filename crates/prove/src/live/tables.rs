@@ -3,21 +3,23 @@
 //! A row's shard is its column `shard`. On a sharded cluster each shard is another node; on one server there are two partitions, so that
 //! the same workload must find there what it should.
 
+mod converge;
 mod pending;
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use connect::ConnSpec;
 use connect::cluster_file::Role;
 use connect::sql::{identifier, literal};
 use engines::directions;
-use engines::profile::{Arrival, Copies, Layout, REPLICATING_EXTENSIONS, Replication};
-use engines::trust::TRUSTED;
+use engines::profile::{Layout, REPLICATING_EXTENSIONS, Replication};
+use engines::trust::{EVENT_TRIGGERS, EventTrigger, TRUSTED};
 
-use super::{LiveError, SILENCE_MAX, again, again_if_cut, arrival};
+use super::{LiveError, again, again_if_cut, announced_on, arrival};
 use crate::client::{Client, ClientError, text};
 use crate::fault::Site;
+pub(crate) use converge::converge;
 
 /// Our schema on every node.
 pub const SCHEMA: &str = "pgfathom_prove";
@@ -31,10 +33,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const CLEANUP_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a node may take that need not answer.
 pub(super) const ABSENT_PATIENCE: Duration = Duration::from_secs(2);
-/// How long replication may take until every node has everything.
-const CONVERGE_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often that is looked at.
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The number of shards on a single server.
 const SHARDS_OF_ONE: usize = 2;
 
@@ -75,15 +73,17 @@ impl Tables {
     /// # Errors
     /// As [`Tables::make`].
     pub(crate) fn make_for(site: &Site, entries: &[usize], shapes: &[Shape]) -> Result<Tables, LiveError> {
-        let made = match site.engine.layout.commits_everywhere() {
-            // The others go on when one dies now, after a while.
-            true => again(site, || {
-                site.move_entry();
-                Tables::build(site, &[site.primary()], shapes)
-            }),
-            // A failover or a restart in the middle is no reason to give up before anything was proved.
-            false => again_if_cut(site, || Tables::build(site, entries, shapes)),
-        };
+        let made = announced_on(site, "making the tables of the proof", || {
+            match site.engine.layout.commits_everywhere() {
+                // The others go on when one dies now, after a while.
+                true => again(site, || {
+                    site.move_entry();
+                    Tables::build(site, &[site.primary()], shapes)
+                }),
+                // A failover or a restart in the middle is no reason to give up before anything was proved.
+                false => again_if_cut(site, || Tables::build(site, entries, shapes)),
+            }
+        });
         if made.is_err() {
             remove_everywhere(site, ABSENT_PATIENCE);
         }
@@ -165,9 +165,11 @@ impl Tables {
 
     /// Drops our schema everywhere. A failure becomes a note: the results are kept.
     pub fn remove(&self, site: &Site) {
-        if !site.engine.layout.publishes() || pending::is_received(site) {
-            remove_everywhere(site, CLEANUP_PATIENCE);
-        }
+        announced_on(site, "removing the tables of the proof", || {
+            if !site.engine.layout.publishes() || pending::is_received(site) {
+                remove_everywhere(site, CLEANUP_PATIENCE);
+            }
+        });
     }
 
     /// The numbers of the shards.
@@ -283,6 +285,32 @@ pub(super) fn client(site: &Site, node: usize) -> Result<Client, ClientError> {
     Ok(client)
 }
 
+/// Inserts the first rows of a proof, each of them as `table values ...`, in a statement of its own: not every engine takes rows of several shards in one.
+/// Where every node has all rows, any node that answers takes them.
+///
+/// # Errors
+/// When they are refused, or no node took them in time.
+pub(super) fn fill(
+    site: &Site,
+    node: usize,
+    rows: impl IntoIterator<Item = String> + Clone,
+) -> Result<(), LiveError> {
+    let mut attempt = 0;
+    again(site, || {
+        attempt += 1;
+        // What an attempt that was cut off has inserted stays. Not every engine knows the clause.
+        let unless_there = if attempt == 1 { "" } else { " on conflict do nothing" };
+        let mut client = match node == site.primary() || site.engine.layout.commits_everywhere() {
+            true => site.enter(PATIENCE)?,
+            false => client(site, node)?,
+        };
+        for row in rows.clone() {
+            client.execute(&format!("insert into {row}{unless_there}"))?;
+        }
+        Ok(())
+    })
+}
+
 /// Drops our schema on one node, as long as it is this proof's.
 fn remove_from(site: &Site, node: usize, patience: Duration) -> Result<(), LiveError> {
     // The primary may have changed again, or need another address.
@@ -315,8 +343,16 @@ fn owner(client: &mut Client) -> Result<Option<Option<String>>, ClientError> {
     Ok(comment.map(|comment| comment.filter(|words| words.starts_with(MARK))))
 }
 
+/// Refuses a database in which the statements that make and drop our tables would run code of another role.
+fn refuse_event_triggers(client: &mut Client) -> Result<(), LiveError> {
+    let found = client.execute(EVENT_TRIGGERS)?;
+    let Some(first) = found.rows().first() else { return Ok(()) };
+    Err(LiveError::EventTrigger(EventTrigger::of(|at| first.get(at).and_then(text))))
+}
+
 /// Makes our schema for this proof. No other role may use it, whatever the default privileges are: so no role can attach code to the tables in it.
 pub(crate) fn make_schema(client: &mut Client, proof: &str) -> Result<(), LiveError> {
+    refuse_event_triggers(client)?;
     match owner(client)? {
         None => {}
         Some(Some(_)) => {
@@ -488,101 +524,4 @@ fn followed_publications(client: &mut Client) -> Result<Vec<String>, ClientError
 /// The texts in the first column of an answer.
 fn names(client: &mut Client, sql: &str) -> Result<Vec<String>, ClientError> {
     Ok(client.execute(sql)?.rows().iter().filter_map(|row| row.first().and_then(text)).collect())
-}
-
-/// Waits until every node has what every other one has written. Returns those that have not: a subscription that a conflict disabled never will.
-pub(crate) fn converge(site: &Site, nodes: &[usize]) -> Result<Vec<String>, LiveError> {
-    match site.engine.layout {
-        _ if nodes.len() < 2 => Ok(Vec::new()),
-        Layout::Copies(Copies { arrival: Arrival::Rows, .. }) => converge_by_rows(site, nodes),
-        _ => converge_by_slots(site, nodes),
-    }
-}
-
-/// Shows once which nodes are waited for.
-fn announce_once(site: &Site, begin: Instant, behind: &[String], is_announced: &mut bool) {
-    if begin.elapsed() >= SILENCE_MAX && !behind.is_empty() && !std::mem::replace(is_announced, true) {
-        site.announce(format!(
-            "waiting until every node has what the others wrote, up to {} s: {}",
-            CONVERGE_TIMEOUT.as_secs(),
-            behind.join(", ")
-        ));
-    }
-}
-
-/// Writes a row on every node, and waits until every other one shows it.
-fn converge_by_rows(site: &Site, nodes: &[usize]) -> Result<Vec<String>, LiveError> {
-    let mark = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
-    let mut clients = nodes.iter().map(|node| client(site, *node)).collect::<Result<Vec<_>, _>>()?;
-    let table = format!("{SCHEMA}.arrival");
-    if let Some(first) = clients.first_mut() {
-        first.execute(&format!(
-            "create table if not exists {table} (node int, mark bigint, primary key (node, mark))"
-        ))?;
-    }
-    let mut written = vec![false; nodes.len()];
-    let mut behind = Vec::new();
-    let begin = Instant::now();
-    let mut is_announced = false;
-    while begin.elapsed() < CONVERGE_TIMEOUT {
-        announce_once(site, begin, &behind, &mut is_announced);
-        behind.clear();
-        for (at, client) in clients.iter_mut().enumerate() {
-            let name = &site.nodes[nodes[at]].name;
-            // A node that has not received the table yet, or is refused for the moment, tries again.
-            if !written[at] {
-                let write = format!("insert into {table} values ({at}, {mark}) on conflict do nothing");
-                written[at] = client.request(&write).is_ok_and(|answer| answer.error.is_none());
-            }
-            let seen = client.request(&format!("select count(*) from {table} where mark = {mark}"));
-            let seen = seen.ok().and_then(|seen| seen.value());
-            if seen.as_deref() != Some(&*nodes.len().to_string()) {
-                behind.push(format!("{name} lags"));
-            }
-        }
-        if behind.is_empty() {
-            break;
-        }
-        std::thread::sleep(POLL_INTERVAL);
-    }
-    Ok(behind)
-}
-
-/// Waits until every node has confirmed the current WAL of every other one.
-fn converge_by_slots(site: &Site, nodes: &[usize]) -> Result<Vec<String>, LiveError> {
-    let mut waits: Vec<(usize, Client, String)> = Vec::new();
-    for node in nodes {
-        let mut client = client(site, *node)?;
-        let lsn = client.execute("select pg_catalog.pg_current_wal_lsn()")?;
-        let lsn = lsn.value().unwrap_or_default();
-        waits.push((*node, client, lsn));
-    }
-    let begin = Instant::now();
-    let (mut is_announced, mut behind) = (false, Vec::new());
-    loop {
-        announce_once(site, begin, &behind, &mut is_announced);
-        behind.clear();
-        let mut is_active = false;
-        for (node, client, lsn) in &mut waits {
-            let slots = client.execute(&format!(
-                "select slot_name, active from pg_catalog.pg_replication_slots \
-                 where slot_type = 'logical' and not temporary and confirmed_flush_lsn < '{lsn}'"
-            ))?;
-            for row in slots.rows() {
-                let lags = row.get(1).and_then(text).as_deref() == Some("t");
-                is_active |= lags;
-                let state = if lags { "lags" } else { "has stopped" };
-                let slot = row.first().and_then(text).unwrap_or_default();
-                behind.push(format!("{slot} of {} {state}", site.nodes[*node].name));
-            }
-        }
-        if behind.is_empty() || begin.elapsed() > CONVERGE_TIMEOUT {
-            return Ok(behind);
-        }
-        // A stopped subscription does not come back by itself.
-        if begin.elapsed() > CONVERGE_TIMEOUT / 6 && !is_active {
-            return Ok(behind);
-        }
-        std::thread::sleep(POLL_INTERVAL);
-    }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::failures::Failures;
 use super::servers::Observed;
-use super::tables::{SCHEMA, Shape, Tables};
+use super::tables::{self, SCHEMA, Shape, Tables};
 use super::{Isolation, Lasting, LiveError, Options, Ran, Watch, after_all, again, lost_rows, under_faults};
 use crate::client::{Client, number};
 use crate::fault::{Happened, Site};
@@ -87,12 +87,10 @@ pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, 
     let tables = Tables::make(site, &[SHAPE])?;
     let entry = options.dressed(site.entry());
     let groups = options.clients.max(1);
-    let mut client = Client::connect(&site.entry(), PATIENCE)?;
-    for shard in tables.numbers() {
-        for group in 0..groups {
-            client.execute(&format!("insert into {SCHEMA}.twin values ({shard}, {group}, 0)"))?;
-        }
-    }
+    let rows = tables.numbers().flat_map(|shard| {
+        (0..groups).map(move |group| format!("{SCHEMA}.twin values ({shard}, {group}, 0)"))
+    });
+    tables::fill(site, site.primary(), rows)?;
     let ran = under_faults(site, options, stop, groups + Way::ALL.len(), |number, watch| {
         let session = Lasting::new(entry.clone(), options.patience);
         match number.checked_sub(groups) {

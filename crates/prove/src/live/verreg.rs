@@ -25,12 +25,11 @@ use engines::profile::{EntryPoints, Statements};
 use super::ack::Outcomes;
 use super::failures::Failures;
 use super::servers::Observed;
-use super::tables::{SCHEMA, Shape, Tables, converge};
+use super::tables::{self, SCHEMA, Shape, Tables, converge};
 pub use shown::Shown;
 
 use super::{Draws, Isolation, Lasting, LiveError, Options, Ran, after_all, under_faults};
 use crate::check::{self, Base, Order};
-use crate::client::Client;
 use crate::fault::{Happened, Plan, Site};
 use crate::history::{History, HistoryError, HistoryWriter, Kind, Model, Names, Op, Txn};
 
@@ -453,14 +452,9 @@ fn shape_of(model: Model) -> Shape {
 
 /// The initial rows: version 0, or an empty list.
 fn fill(shared: &Shared<'_>, keys: u32) -> Result<(), LiveError> {
-    let mut client = Client::connect(&shared.site.entry(), PATIENCE)?;
     let value = if shared.model == Model::Append { "''" } else { "0, 0" };
-    let rows: Vec<String> = (0..keys).map(|key| format!("({}, {key}, {value})", shared.shard(key))).collect();
-    // One row a statement: not every engine takes rows of several shards in one.
-    for row in rows {
-        client.execute(&format!("insert into {} values {row}", shared.table))?;
-    }
-    Ok(())
+    let row = |key| format!("{} values ({}, {key}, {value})", shared.table, shared.shard(key));
+    tables::fill(shared.site, shared.site.primary(), (0..keys).map(row))
 }
 
 /// Writes transactions until the last session has ended.

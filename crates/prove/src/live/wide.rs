@@ -18,7 +18,7 @@ use rows::Row;
 use trips::Measured;
 
 use super::tables::{SCHEMA, Shape, Tables};
-use super::{LiveError, Options};
+use super::{LiveError, Options, again_if_cut};
 use crate::client::{Client, ClientError, number, text};
 use crate::fault::{Links, Site};
 
@@ -86,11 +86,28 @@ struct Kind {
     is_base: bool,
 }
 
-/// Runs it, in one session: it is a measurement, not a load.
+/// Runs it, in one session: it is a measurement, not a load. One that a node cuts off by going away is begun again.
 ///
 /// # Errors
 /// When the tables cannot be made, or a commit fails.
 pub fn run(
+    site: &Site,
+    options: &Options,
+    waits_for_standbys: bool,
+    stop: &AtomicBool,
+) -> Result<Report, LiveError> {
+    let mut attempt = 0;
+    again_if_cut(site, || {
+        attempt += 1;
+        if attempt == 2 {
+            site.note("a node went away during the measurement, which was begun again".to_owned());
+        }
+        measure(site, options, waits_for_standbys, stop)
+    })
+}
+
+/// One measurement, from making the tables to removing them.
+fn measure(
     site: &Site,
     options: &Options,
     waits_for_standbys: bool,

@@ -47,8 +47,12 @@ fn judge_answers(
     has_front: bool,
 ) -> (Standing, String, &'static str) {
     let undisturbed = match has_front {
-        true => "check the log of the proxy, then the server's, and repeat the proof undisturbed",
-        false => "check the server's log, and repeat the proof on an undisturbed server",
+        true => {
+            "if you caused it by hand, its length is the answer; else check the log of the proxy, then the server's, and repeat the proof undisturbed"
+        }
+        false => {
+            "if you caused it by hand, its length is the answer; else check the server's log, and repeat the proof on an undisturbed server"
+        }
     };
     let never = shard
         .outages

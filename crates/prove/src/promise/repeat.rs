@@ -53,11 +53,23 @@ fn merged(group: Vec<Promise>) -> Option<Promise> {
     let is_tested = |one: &&Promise| !matches!(one.standing, Standing::NotTested | Standing::NotPossible);
     let tested: Vec<&Promise> = group.iter().filter(is_tested).collect();
     let untested: Vec<&Promise> = group.iter().filter(|one| !is_tested(one)).collect();
-    let counted = if tested.is_empty() { &untested } else { &tested };
+    // One that saw it for a reason of its own, such as an outage that the proof did not plan, is no proof that it is kept.
+    let doubted = untested.iter().find(|one| one.seen > 0).filter(|_| promise.standing == Standing::Kept);
+    if let Some(doubted) = doubted {
+        (promise.standing, promise.change) = (Standing::NotTested, doubted.change.clone());
+        let saw = untested.iter().filter(|one| one.seen > 0).count();
+        promise.why = format!("in {saw} of {repeats} repeats: {}", doubted.why);
+    }
+    let all: Vec<&Promise> = group.iter().collect();
+    let counted = match (tested.is_empty(), doubted) {
+        (true, _) => &untested,
+        (false, Some(_)) => &all,
+        (false, None) => &tested,
+    };
     promise.n = counted.iter().map(|one| one.n).sum();
     promise.seen = counted.iter().map(|one| one.seen).sum();
     promise.bound = if promise.seen == 0 { bound(promise.n) } else { None };
-    if let (Some(first), false) = (untested.first(), tested.is_empty()) {
+    if let (Some(first), false, None) = (untested.first(), tested.is_empty(), doubted) {
         promise.why = format!(
             "{}; {} of {repeats} repeats were not tested: {}",
             promise.why,
@@ -259,6 +271,22 @@ mod tests {
         assert_eq!(all[0].figures["repeats_not_tested"], json!(2));
         let all = together(vec![blind(), blind()]);
         assert_eq!((all[0].standing, all[0].n, all[0].bound), (Standing::NotTested, 200, None));
+        // One that saw an outage is no proof, whatever the others saw.
+        let away = || {
+            let words = ("an outage of 18 s that this proof did not plan", "check the server's log");
+            vec![Promise {
+                why: words.0.to_owned(),
+                change: words.1.to_owned(),
+                ..one(Standing::NotTested, 40, json!({}))
+            }]
+        };
+        let all = together(vec![vec![one(Standing::Kept, 0, json!({}))], blind(), away()]);
+        let found = (all[0].standing, all[0].n, all[0].seen, all[0].bound);
+        assert_eq!(found, (Standing::NotTested, 300, 40, None), "{all:?}");
+        assert!(all[0].why.starts_with("in 1 of 3 repeats: an outage of 18 s"), "{}", all[0].why);
+        assert_eq!(all[0].change, "check the server's log");
+        let all = together(vec![vec![one(Standing::Broken, 2, json!({}))], away()]);
+        assert_eq!((all[0].standing, all[0].seen), (Standing::Broken, 2));
         // Too few in one repeat are enough in several.
         let few = || vec![Promise { n: 60, ..one(Standing::Kept, 0, json!({})) }];
         assert_eq!(together(vec![few()])[0].standing, Standing::NotTested);

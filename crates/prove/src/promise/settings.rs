@@ -159,6 +159,13 @@ impl Settings {
     fn excuse_of_failover(&self, lost_power: bool, observed: &Observed) -> Option<Excuse> {
         let excuse = |why: String, change| Some(Excuse { why, change });
         let wait = "set synchronous_standby_names, and synchronous_commit = on or stronger";
+        if observed.has_returned() {
+            return excuse(
+                "a primary that had been stopped took its role back; the commits that the standby promoted meanwhile had acknowledged were discarded"
+                    .to_owned(),
+                "let the failover manager fence a primary that does not renew its role (with Patroni: a watchdog) before it promotes a standby",
+            );
+        }
         if !self.waits_for_standbys() && observed.periods.is_empty() {
             return excuse(
                 "commits wait for no standby: a promoted one lacks the WAL that had not reached it"

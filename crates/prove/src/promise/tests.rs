@@ -161,3 +161,22 @@ fn a_setting_excuses_only_the_faults_it_is_weak_against() {
     assert_eq!(excuse(&settings("on", "", "off"), &[Fault::Kill]), None);
     assert_eq!(excuse(&settings("on", "", "off"), &[Fault::Power]), Some("set fsync = on"));
 }
+
+/// A primary that a failover manager stopped, or that hung, takes its role back: what the promoted one acknowledged is gone, with every setting.
+#[test]
+fn a_primary_that_returns_takes_the_commits_of_the_promoted_one_with_it() {
+    for names in ["", "FIRST 1 (s1)"] {
+        let settings = Settings {
+            synchronous_commit: "on".into(),
+            standby_names: names.into(),
+            fsync: "on".into(),
+            ..Settings::default()
+        };
+        let change = |last: usize| {
+            let observed = Observed::of_timelines(&[4, 5], last);
+            settings.excuse(&[], true, &observed).map(|it| it.change)
+        };
+        assert!(change(0).expect("a reason").contains("fence"));
+        assert!(change(1).is_none_or(|change| !change.contains("fence")), "the promoted one stayed");
+    }
+}

@@ -2,7 +2,7 @@
 
 use super::{Beat, OUTAGES_MAX};
 use crate::control::{Cause, Outage};
-use crate::engine::Nanos;
+use crate::engine::{NANOS_PER_SECOND, Nanos};
 
 /// From this share of failures in a second on they are more than a rare accident of the workload.
 const SHARE_MIN: f64 = 0.05;
@@ -68,7 +68,8 @@ impl Partial {
         self.past.extend(ended);
     }
 
-    /// The run is over: all such times but those that were mostly one of the `others`, in which nothing committed.
+    /// The run is over: all such times but those that were mostly one of the `others`, in which nothing committed. As these times are known by
+    /// whole seconds, so are the others: what failed in the second of a short outage is part of it.
     pub(super) fn finish(&mut self, others: &[Outage]) -> Vec<Outage> {
         match self.present.take() {
             Some(Present { outage, quiet_seconds: 0, .. }) => self.past.push(outage),
@@ -79,8 +80,13 @@ impl Partial {
         }
         let is_own = |one: &Outage| {
             let to = one.to.unwrap_or(Nanos::MAX);
+            let since = |time: Nanos| time.saturating_sub(one.from);
             let common = |other: &Outage| {
-                to.min(other.to.unwrap_or(Nanos::MAX)).saturating_sub(one.from.max(other.from))
+                let from = since(other.from) / NANOS_PER_SECOND;
+                let until = since(other.to.unwrap_or(Nanos::MAX)).div_ceil(NANOS_PER_SECOND);
+                (to - one.from)
+                    .min(until.saturating_mul(NANOS_PER_SECOND))
+                    .saturating_sub(from * NANOS_PER_SECOND)
             };
             let elsewhere: Nanos = others.iter().map(common).fold(0, Nanos::saturating_add);
             elsewhere < (to - one.from) / 2
@@ -139,5 +145,12 @@ mod tests {
         assert_eq!(run(&seconds, &[whole(3 * S / 2, Some(9 * S / 2))]), []);
         assert_eq!(run(&seconds, &[whole(7 * S, None)]).len(), 1);
         assert_eq!(run(&seconds[..3], &[whole(3 * S / 2, None)]), []);
+        // Sessions that are on another server after 5 ms have one outage, and not a second one with the transactions that it broke.
+        let follow = [(20, 0), (19, 1), (20, 0), (20, 0), (20, 0), (20, 0)];
+        let short = |ms: Nanos| whole(ms * S / 1_000, Some((ms + 5) * S / 1_000));
+        assert_eq!(run(&follow, &[short(1_104)]), []);
+        assert_eq!(run(&follow, &[short(3_104)]).len(), 1);
+        let long = [(20, 0), (19, 1), (18, 2), (18, 2), (18, 2), (20, 0), (20, 0), (20, 0)];
+        assert_eq!(run(&long, &[short(1_104)]).len(), 1);
     }
 }

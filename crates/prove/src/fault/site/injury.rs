@@ -251,7 +251,7 @@ impl Site {
     /// The server of a node, for a fault that needs one which runs: what is down already does not fail.
     fn running(&self, fault: Fault, node: usize) -> Result<&Instance, FaultError> {
         let instance = self.instance(fault, node)?;
-        if instance.is_up() {
+        if instance.has_postmaster() {
             return Ok(instance);
         }
         let why = format!("the server of {} does not run", self.nodes[node].name);

@@ -268,7 +268,20 @@ impl Site {
     /// # Errors
     /// When no node can be entered: the error of the last one.
     pub(crate) fn enter(&self, patience: Duration) -> Result<Client, ClientError> {
+        self.enter_with(&[], patience)
+    }
+
+    /// The same with settings of the session.
+    ///
+    /// # Errors
+    /// As [`Site::enter`].
+    pub(crate) fn enter_with(
+        &self,
+        settings: &[(String, String)],
+        patience: Duration,
+    ) -> Result<Client, ClientError> {
         let mut entry = self.entry();
+        entry.session_settings.extend(settings.iter().cloned());
         if self.has_front() || !self.engine.layout.commits_everywhere() {
             return Ok(Client::connect(&entry, patience)?);
         }

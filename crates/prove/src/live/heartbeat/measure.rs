@@ -78,14 +78,9 @@ pub fn gaps(probes: &[Probe], windows: &[Span], counts: impl Fn(&Probe) -> bool)
             continue;
         }
         let due = probes.iter().filter(|probe| (begin_ns..next_ns).contains(&probe.due_ns));
-        // Without probes there are no answers: then this host had stalled.
-        let asleep_ns = probes
-            .windows(2)
-            .filter(|pair| pair[0].due_ns >= begin_ns && pair[1].due_ns <= next_ns)
-            .map(|pair| pair[1].due_ns - pair[0].due_ns)
-            .max()
-            .unwrap_or(u64::MAX);
-        if asleep_ns >= min_ns / 2 {
+        // Without probes there are no answers: in that time this host had stalled, which is no part of the outage.
+        let stalled_ns = stalled(probes, begin_ns, next_ns, min_ns / 2);
+        if stalled_ns.is_none_or(|stalled_ns| next_ns - begin_ns < min_ns + stalled_ns) {
             continue;
         }
         let grace_ns = GRACE.as_nanos() as u64;
@@ -98,6 +93,14 @@ pub fn gaps(probes: &[Probe], windows: &[Span], counts: impl Fn(&Probe) -> bool)
         found.push(Gap { begin_ns, end_ns: next_ns, is_over, unanswered, is_injected });
     }
     found
+}
+
+/// For how long no probe was due between two times, without pauses below `least_ns`; `None`: fewer than two were.
+fn stalled(probes: &[Probe], begin_ns: u64, end_ns: u64, least_ns: u64) -> Option<u64> {
+    let inside = |pair: &&[Probe]| pair[0].due_ns >= begin_ns && pair[1].due_ns <= end_ns;
+    let mut pairs = probes.windows(2).filter(inside).map(|pair| pair[1].due_ns - pair[0].due_ns).peekable();
+    pairs.peek()?;
+    Some(pairs.filter(|pause| *pause >= least_ns).sum())
 }
 
 /// The longest time between two answers, in microseconds, and the share of probes without one.
@@ -287,6 +290,36 @@ mod tests {
         assert_eq!(found.full_us, found.back_us);
         let found = outage(&all, fault, u64::MAX, |_| true);
         assert_eq!(found.back_us, Some((50 * BEAT_NS + 1_000_000) / 1_000));
+    }
+
+    /// A busy host sends no probes for a moment: in the middle of a long outage that is not all of it, and alone it is none.
+    #[test]
+    fn a_moment_without_probes_is_no_outage_and_hides_none() {
+        let min_ns = OUTAGE_MIN.as_nanos() as u64;
+        let beats = 40 * min_ns / BEAT_NS;
+        let pause = min_ns * 3 / 4;
+        // The second half of the probes comes later by the pause.
+        let with_pause = |answered: &dyn Fn(u64) -> bool| -> Vec<Probe> {
+            let late = |number: u64| if number >= beats / 2 { pause } else { 0 };
+            let all = probes(beats, |number| answered(number).then_some(1_000_000));
+            all.into_iter()
+                .map(|probe| {
+                    let late = late(probe.number);
+                    let answered_ns = probe.answered_ns.map(|at| at + late);
+                    Probe { due_ns: probe.due_ns + late, answered_ns, ..probe }
+                })
+                .collect()
+        };
+        let out = beats / 4..beats * 3 / 4;
+        let found = gaps(&with_pause(&|number| !out.contains(&number)), &[], |_| true);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].us() * 1_000 > min_ns * 15, "{found:?}");
+        assert!(gaps(&with_pause(&|_| true), &[], |_| true).is_empty());
+        let short = beats / 2 - min_ns / BEAT_NS / 3..beats / 2 + min_ns / BEAT_NS / 3;
+        assert!(
+            gaps(&with_pause(&|number| !short.contains(&number)), &[], |_| true).is_empty(),
+            "shorter than the least"
+        );
     }
 
     #[test]
