@@ -114,9 +114,11 @@ impl Explained for prove::live::LiveError {
     /// What cannot be connected to, or may not be used, is the user's to correct; everything else leaves no answer.
     fn exit(&self) -> Exit {
         use prove::client::ClientError;
-        use prove::live::LiveError::{Client, Foreign, Taken, Unfit};
+        use prove::live::LiveError::{Client, EventTrigger, Foreign, Taken, Unfit};
         match self {
-            Client(ClientError::Connect(_)) | Foreign(_) | Taken { .. } | Unfit(_) => Exit::Usage,
+            Client(ClientError::Connect(_)) | Foreign(_) | EventTrigger(_) | Taken { .. } | Unfit(_) => {
+                Exit::Usage
+            }
             // A right that the role lacks: nothing was begun.
             Client(ClientError::Refused { error, .. }) if &error.sqlstate.0 == b"42501" => Exit::Usage,
             _ => Exit::CannotTell,

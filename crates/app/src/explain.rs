@@ -105,6 +105,7 @@ impl Plan {
             Some(run) => machines::opened(run, context)?,
             None => self.run.clone(),
         };
+        let idle = context.stop.nothing_in_flight();
         let before = opened(&earlier, against.during)?;
         let after = opened(&self.run, self.during)?;
         let found = comparison::compare(&before, &after, VERSION);
@@ -113,16 +114,20 @@ impl Plan {
             Format::Json => serde_json::to_string_pretty(&found)
                 .map_err(|error| Failure::caused("cannot write the comparison", error))?,
         };
+        drop(idle);
         context.terminal.data(&text);
         Ok(Exit::Ok)
     }
 
     fn explain(self, context: &Context) -> Result<Exit, Failure> {
+        // Nothing is written before the findings are complete, and a large recording takes long: the first request ends the process.
+        let idle = context.stop.nothing_in_flight();
         let findings = ::explain::judge(&opened(&self.run, self.during)?, VERSION);
         let text = match context.format {
             Format::Text => ::explain::text(&findings, detail(context)),
             Format::Json => findings.to_json()?,
         };
+        drop(idle);
         context.terminal.data(&text);
         if self.during.is_some() {
             context

@@ -70,8 +70,12 @@ impl Plan {
             recording.keep(planned.write(&recording.place()));
         }
         opening.in_one_step(recording, |recording, step| {
-            let report = fill(context, recording, step, &cluster, content, options, self.progress)
-                .map_err(|error| NoOutcome::from(error).map(|failure| continued(failure, options.restart)))?;
+            let report = fill(context, recording, step, &cluster, content, options, self.progress).map_err(
+                |error| {
+                    NoOutcome::from(error)
+                        .map(|failure| at_its_place(continued(failure, options.restart), &cluster))
+                },
+            )?;
             let mut outcome = outcome(&report, state_of(report.outcome), exit_of(report.outcome));
             let mut control = connect::control::connect(&cluster.nodes[0].spec).ok();
             let notes = alone.into_iter().flatten().chain(moved.notes(recording, control.as_mut(), &[]));
@@ -100,6 +104,19 @@ fn continued(failure: Failure, is_restart: bool) -> Failure {
         Some(hint) if is_restart && hint.contains("same command") => {
             let hint = format!("{hint}; {BEGINS_ANEW}");
             failure.hint(hint)
+        }
+        _ => failure,
+    }
+}
+
+/// The same failure; statements of its hint are for the node where tables are created, which is not the named one if that is a worker.
+fn at_its_place(failure: Failure, cluster: &Cluster) -> Failure {
+    const PSQL: &str = "psql -c";
+    let node = cluster.coordinator_elsewhere().or(cluster.nodes.first());
+    match (failure.hint_text(), node) {
+        (Some(hint), Some(node)) if hint.contains(PSQL) => {
+            let place = node.spec.describe().replace('\'', "'\\''");
+            failure.hint(hint.replace(PSQL, &format!("psql '{place}' -c")))
         }
         _ => failure,
     }

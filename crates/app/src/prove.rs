@@ -10,6 +10,7 @@ mod fault_events;
 mod hermitage;
 mod history;
 pub mod live;
+mod once;
 mod suite;
 mod testbed;
 mod trial;

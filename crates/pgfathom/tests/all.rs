@@ -47,6 +47,7 @@ mod prove;
 mod scripts;
 mod search_path;
 mod signals;
+mod slow_server;
 mod sweep;
 mod tpcc;
 mod tpcc_cluster;

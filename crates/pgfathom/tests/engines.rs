@@ -5,6 +5,7 @@ use crate::labs::{self, ClusterLab};
 use std::path::Path;
 use std::time::Duration;
 
+mod hints;
 mod outlived;
 mod placed;
 pub(crate) mod values;

@@ -94,6 +94,11 @@ impl Pooled {
         ConnSpec::new("127.0.0.1", self.port, SUPERUSER, "postgres")
     }
 
+    /// The console of the pooler.
+    fn console(&self) -> ConnSpec {
+        ConnSpec::new("127.0.0.1", self.port, SUPERUSER, "pgbouncer")
+    }
+
     fn command(&self, arguments: &str, port: u16) -> Command {
         let mut command = self.lab.command(arguments);
         labs::describe(&mut command, "127.0.0.1", port);
@@ -212,6 +217,38 @@ fn a_run_that_writes_ends_at_once_in_a_pool_of_two() {
         }
         pooled.expect(0, pooled.direct("verify ycsb -o verified"));
         assert_pool_is_clean_of(&pooled, 2);
+    });
+}
+
+/// One server connection is not enough for most work: each verb ends in seconds and names the pool, and nothing stays behind.
+#[test]
+fn a_pool_of_one_is_named_instead_of_waited_for() {
+    with_pgbouncer(|program| {
+        const ONE: &str = "default_pool_size = 1\nquery_wait_timeout = 90";
+        let refused = |pooled: &Pooled, verb: &str, words: [&str; 2]| {
+            let begin = Instant::now();
+            let ended = pooled.expect(1, pooled.through(verb));
+            assert!(begin.elapsed() < Duration::from_secs(40), "{verb}: {:?}", begin.elapsed());
+            for words in words {
+                assert!(ended.stderr.contains(words), "{verb}: {}", ended.stderr);
+            }
+            assert!(ended.stderr.contains("default_pool_size"), "{verb}: {}", ended.stderr);
+        };
+        let pooled = Pooled::start(program, "session", ONE);
+        for verb in ["load tpcb -s 1", "verify ycsb", "prove ack -T 1", "run -b ycsb-c -T 1", "watch -T 1"] {
+            refused(&pooled, verb, ["a connection pooler in session mode", "for a second session"]);
+        }
+        let pooled = Pooled::start(program, "transaction", ONE);
+        pooled.expect(0, pooled.through("run -b ycsb-c -M simple -c 2 -t 20 -o reads"));
+        let verb = "run -b ycsb-update -M simple -c 2 -t 20 -o writes";
+        refused(
+            &pooled,
+            verb,
+            ["had no server connection for a second session", "a run that writes keeps one"],
+        );
+        // The refused run is not in the ledger.
+        pooled.expect(0, pooled.direct("verify ycsb -o verified"));
+        assert_pool_is_clean_of(&pooled, 1);
     });
 }
 
@@ -409,6 +446,21 @@ fn consoles_of_poolers_are_read_or_the_reason_is_named() {
         let claim = "wait in pgbouncer for one of the 2 connections to database postgres";
         let text = ended.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(text.contains("SES-13") && text.contains(claim), "{}", ended.stdout);
+
+        // With the database paused the next client waits, however many connections the pool may have.
+        let mut console = hot::connect(&pooled.console()).expect("the console answers");
+        console.simple_query("PAUSE postgres").expect("pauses");
+        let waiting = wait(spec);
+        watch("paused", &[format!("host=127.0.0.1 port={} user={SUPERUSER}", pooled.port)]);
+        console.simple_query("RESUME postgres").expect("resumes");
+        let _ = waiting.join();
+        let ended = pooled.expect(0, pooled.direct("explain paused"));
+        let text = ended.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(
+            text.contains("database postgres is paused in pgbouncer (PAUSE): 1 client in its queue"),
+            "{}",
+            ended.stdout
+        );
     });
 }
 

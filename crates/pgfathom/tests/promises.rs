@@ -8,9 +8,21 @@ use support::{Folder, run};
 fn what_is_wrong_with_a_proof_is_said_before_it_begins() {
     check(
         &[
-            usage("prove hermitage --fault kill@1s", "prove hermitage runs scripts...", "prove bank --fault"),
-            usage("prove skew --fault kill@1s", "prove skew runs two sessions...", "prove bank --fault"),
-            usage("prove wide --fault kill@1s", "prove wide measures commits...", "prove ack --fault"),
+            usage(
+                "prove hermitage --fault kill@1s",
+                "prove hermitage runs scripts...",
+                "prove bank --local single --fault kill@2s",
+            ),
+            usage(
+                "prove skew --fault kill@1s",
+                "prove skew runs two sessions...",
+                "prove bank --local single --fault kill@2s",
+            ),
+            usage(
+                "prove wide --fault kill@1s",
+                "prove wide measures commits...",
+                "prove ack --local single --fault kill@2s",
+            ),
             usage(
                 "prove ack --elle x.edn",
                 "prove ack writes no history for --elle",

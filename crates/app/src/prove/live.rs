@@ -1,5 +1,6 @@
 //! `prove ack`, `bank`, ...: promises tested under load and under faults, and their verdicts.
 
+use super::once::once;
 use super::suite::{self, Chapter, Source};
 use super::testbed::{Needs, Testbed, Wanted};
 use super::trial::Trial;
@@ -11,10 +12,8 @@ use crate::human;
 use crate::recording::{Recording, fields};
 use crate::skeleton::{NoOutcome, Opening, Outcome, Target, in_steps};
 use ::prove::fault::{self, Fault, Journal, journal};
-use ::prove::live::{
-    Isolation, LiveError, Options, ack, bank, chain, conflict, explained, heartbeat, skew, twin, wide,
-};
-use ::prove::promise::{self as verdicts, Settings};
+use ::prove::live::{Isolation, Options, announced, chain};
+use ::prove::promise as verdicts;
 use connect::conninfo::{self, SessionAttrs, Sources};
 use record::model::Step;
 use record::promise::{self, Promise, Standing};
@@ -24,9 +23,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-
-/// What becomes of the tables of a proof whose rows could not be judged.
-const LEFT_TABLES: &str = "its tables are left in schema pgfathom_prove: the next proof replaces them, or drop schema pgfathom_prove cascade";
 
 /// Undoes what a proof that was killed has left broken.
 pub fn heal(context: &Context) -> Result<Exit, Failure> {
@@ -240,7 +236,7 @@ impl Plan {
         };
         if let (Some((why, other)), true) = (without_faults, self.fault.is_some()) {
             return Err(Failure::usage(format!("prove {why}, and takes no --fault")).hint(format!(
-                "promises under faults: pgfathom prove {other} --fault ..., or prove verreg"
+                "promises under faults: pgfathom prove {other} --local single --fault kill@2s, or likewise prove verreg"
             )));
         }
         let (local, settings) = match &self.place {
@@ -302,7 +298,10 @@ impl Plan {
             Source::Made(wanted) => wanted,
             // What is drawn for a cluster that is there does without proxies: nothing is changed on its nodes that was not requested.
             Source::There(address) => {
-                let mut testbed = Testbed::there(address, context, journal, (self.allow_faults, planned))?;
+                let say = |words: String| context.terminal.say(&words);
+                let mut testbed = announced("looking at the nodes of the cluster", say, || {
+                    Testbed::there(address, context, journal, (self.allow_faults, planned))
+                })?;
                 if let Some(front) = &self.through {
                     let known = &testbed.site.nodes[testbed.site.primary()].spec;
                     let front = conninfo::parse_beside(front, &Sources::of_process(), known)?.spec;
@@ -469,131 +468,9 @@ impl Plan {
     }
 }
 
-/// Runs a trial once. A cluster that does not come back after a fault is an answer, too, and so is a proof that was disturbed.
-fn once(
-    testbed: &Testbed,
-    trial: &Trial,
-    options: &Options,
-    history_files: history::HistoryFiles<'_>,
-    stop: &AtomicBool,
-) -> Result<Watched, LiveError> {
-    let settings =
-        Settings::of_site(&testbed.site, options).map_err(|error| explained(&testbed.site, error))?;
-    let what = trial.what.word();
-    let place = place(testbed, &settings);
-    let not_tested =
-        |why: &str, change: &str| Ok(vec![verdicts::not_tested(what, &place, &trial.plan, why, change)]);
-    let watched = watched(testbed, trial, options, (&settings, history_files), stop);
-    if let (Some(holder), Ok(_)) = (testbed.taken(), &watched) {
-        let why = format!("another pgfathom prove has started on the same tables: {holder}");
-        return not_tested(&why, "run pgfathom prove again when no other one runs on these tables");
-    }
-    match watched {
-        Err(LiveError::NotBack(error)) if testbed.site.is_gone() || was_hurt(testbed, trial) => {
-            let lost = verdicts::did_not_return(
-                what,
-                &testbed.site,
-                &settings,
-                &place,
-                &trial.plan,
-                &chain(error.as_ref()),
-            );
-            Ok(vec![lost])
-        }
-        Err(LiveError::NotBack(error)) => not_tested(
-            &format!(
-                "at the end the cluster accepted no writes, or its rows could not be read: {}; {LEFT_TABLES}",
-                chain(error.as_ref()),
-            ),
-            "run pgfathom prove again when it accepts writes",
-        ),
-        Err(error @ LiveError::Restless(_)) => not_tested(
-            &format!("{}; {LEFT_TABLES}", chain(&error)),
-            &error.hint().unwrap_or_else(|| "run pgfathom prove again when it is at rest".to_owned()),
-        ),
-        Err(error @ LiveError::Deaf(_)) => not_tested(
-            &format!("replication did not work before the proof began: {error}"),
-            &error.hint().unwrap_or_default(),
-        ),
-        Err(error @ LiveError::Disturbed(_)) => {
-            not_tested(&error.to_string(), "run pgfathom prove again when no other one runs on these tables")
-        }
-        watched => watched.map_err(|error| explained(&testbed.site, error)),
-    }
-}
-
-/// Whether a server of ours was hurt by the plan, and answers: then it is not for want of time that its rows are missing.
-fn was_hurt(testbed: &Testbed, trial: &Trial) -> bool {
-    trial.plan.faults().iter().any(|fault| fault.hurts_server())
-        && connect::control::connect(&testbed.site.entry()).is_ok()
-}
-
 fn newest() -> Result<lab::local::Installation, Failure> {
     lab::local::installations().into_iter().max_by_key(|one| one.version.major).ok_or_else(|| {
         Failure::usage("no PostgreSQL was found on this host")
             .hint("scripts/fetch-postgres18, or set PGFATHOM_PG_BIN")
-    })
-}
-
-/// The column of the matrix.
-fn place(testbed: &Testbed, settings: &Settings) -> String {
-    match testbed.name.as_str() {
-        "" => settings.description(),
-        name => format!("{name}, {}", settings.description()),
-    }
-}
-
-type Watched = Vec<Promise>;
-
-fn watched(
-    testbed: &Testbed,
-    trial: &Trial,
-    options: &Options,
-    (settings, history_files): (&Settings, history::HistoryFiles<'_>),
-    stop: &AtomicBool,
-) -> Result<Watched, LiveError> {
-    let site = &testbed.site;
-    if let Some(words) = site.unknown_node(&options.plan) {
-        return Err(LiveError::Unfit(words));
-    }
-    let place = place(testbed, settings);
-    if let Some(promise) = trial.objection(&testbed.site, &place) {
-        return Ok(vec![promise]);
-    }
-    let name = testbed.name.as_str();
-    Ok(match trial.what {
-        What::Ack => {
-            let report = ack::run(site, options, stop)?;
-            verdicts::ack(site, &report, settings, &place)
-        }
-        What::Hb => {
-            let report = heartbeat::run(site, options, stop)?;
-            verdicts::heartbeat(site, &report, settings, &place)
-        }
-        What::Bank => {
-            let report = bank::run(site, options, stop)?;
-            verdicts::bank(site, &report, settings, trial.level, name)
-        }
-        What::Twin => {
-            let report = twin::run(site, options, stop)?;
-            verdicts::twin(site, &report, settings, trial.level, name)
-        }
-        What::Skew => {
-            let report = skew::run(site, options, stop)?;
-            verdicts::skew(site, &report, settings, trial.level, name)
-        }
-        What::Conflict => {
-            let report = conflict::run(site, options, stop)?;
-            verdicts::conflict(site, &report, settings, name)
-        }
-        What::Verreg | What::Append => {
-            history::watch(history_files, testbed, (trial, options, settings), stop)?
-        }
-        What::Wide => {
-            let report = wide::run(site, options, settings.waits_for_standbys(), stop)?;
-            verdicts::wide(&report, &place)
-        }
-        // These are no workloads: they are taken apart before anything is watched.
-        What::Hermitage | What::All => Vec::new(),
     })
 }

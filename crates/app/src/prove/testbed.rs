@@ -343,7 +343,7 @@ fn node_of(node: &engines::ClusterNode, file: &ClusterFile, allowed: bool) -> Re
     let checked = match backend_of(&node.spec) {
         Ok((_session, backend)) => instance.check_is_of(backend).map_err(NotFound::Other),
         // A server that is down has no session. What is started is in its data directory, which is ours.
-        Err(_) if !instance.is_up() => Ok(()),
+        Err(_) if !instance.has_postmaster() => Ok(()),
         Err(why) => Err(why),
     };
     Ok(match checked {

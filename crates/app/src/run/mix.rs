@@ -310,6 +310,7 @@ impl Plan {
         for (part, writer) in assembled.writers {
             let run = InMix { items: items.items(), first: items.parts()[part].first_item, seed };
             let cluster = self.ledgers(control, spec, writer.dataset())?;
+            load::writers::check_pool(control, spec)?;
             let LedgerEntry { workload, announced } = writer.announce(run, &cluster, control)?;
             if let Some(workload) = workload {
                 parts[part].0 = workload;

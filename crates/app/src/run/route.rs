@@ -5,7 +5,7 @@ use crate::context::Context;
 use crate::failure::Failure;
 use connect::conninfo::Pinned;
 use connect::{ConnSpec, cluster_file::Role};
-use engines::Cluster;
+use engines::{Cluster, ClusterError};
 use run::dial::TargetDial;
 use run::engine::connector::Dial;
 use run::routing::{Connects, RoutedDial};
@@ -123,8 +123,7 @@ impl Route {
                 let spec = address.spec_of_any_copy(context)?;
                 let found = match address.cluster_of_file()? {
                     Some(cluster) => Some(cluster),
-                    // A target that cannot be queried counts as one server.
-                    None => Cluster::discover(&spec).ok(),
+                    None => discovered(&spec)?,
                 };
                 match found {
                     Some(cluster) if is_sharded(&cluster) => {
@@ -207,7 +206,7 @@ impl Route {
         spec: &ConnSpec,
         context: &Context,
     ) -> Result<Option<Cluster>, Failure> {
-        if address.file().is_some() || !load::ledger::is_elsewhere(spec) {
+        if address.file().is_some() || !load::ledger::is_elsewhere(spec)? {
             return Ok(None);
         }
         let cluster = address.cluster(context)?;
@@ -386,6 +385,18 @@ fn as_typed(value: &str) -> String {
 /// Names of some nodes, for a message or a flag.
 fn names_of(cluster: &Cluster, nodes: impl Iterator<Item = usize>) -> String {
     nodes.map(|node| cluster.nodes[node].name.as_str()).collect::<Vec<&str>>().join(",")
+}
+
+/// The cluster by the catalog of the target. One that cannot be queried counts as one server.
+///
+/// # Errors
+/// When the time for a connection is over: the next one would take as long again.
+fn discovered(spec: &ConnSpec) -> Result<Option<Cluster>, Failure> {
+    match Cluster::discover(spec) {
+        Ok(cluster) => Ok(Some(cluster)),
+        Err(ClusterError::Entry(error)) if error.has_timed_out() => Err(error.into()),
+        Err(_) => Ok(None),
+    }
 }
 
 #[cfg(test)]

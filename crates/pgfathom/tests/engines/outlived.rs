@@ -44,6 +44,37 @@ fn proofs_outlive_the_nodes_of_postgres_pro_multimaster() {
     is_judged(&labs::typed(trial.lab.command(pause), pause));
 }
 
+/// Sessions that work step by step, and nodes that write at once, outlive a node as well: what was cut off is repeated, and the wait is announced.
+#[test]
+fn pairs_and_conflicts_outlive_a_node_of_postgres_pro_multimaster() {
+    let Some(mut trial) = trial("engine-mtm", &Topology::Mtm { nodes: 3 }, None) else { return };
+    for (what, node, is_at_work) in [
+        ("skew", 0, "select 1::text from pgfathom_prove.skew having count(*) > 10"),
+        ("skew", 1, "select 1::text from pgfathom_prove.skew having count(*) > 60"),
+        ("conflict", 1, "select 1::text from pgfathom_prove.conflict where v > 3 limit 1"),
+    ] {
+        let prove = format!("prove {what} -T 6 --watch off -o {what}-{node}");
+        let command = trial.lab.command(&prove);
+        let proving = std::thread::spawn(move || labs::typed(command, &prove));
+        testing::wait_for("the proof is at work", || {
+            trial.lab.servers.node(2).value(is_at_work).is_ok_and(|one| one.is_some())
+        });
+        trial.lab.servers.node_mut(node).kill9().expect("the server is killed");
+        // The others have to agree that it is away.
+        testing::wait_for("the others go on", || {
+            trial.lab.servers.node(2).value("select 1::text").is_ok_and(|one| one.is_some())
+        });
+        trial.lab.servers.node_mut(node).start_again().expect("the server starts again");
+        let ended = proving.join().expect("the proof ends");
+        let text = format!("{}{}", ended.stdout, ended.stderr);
+        assert!(matches!(ended.exit, Some(0 | 8)) && text.contains("\n2 promises: "), "{text}");
+        assert!(!text.contains("error:") && !text.contains("ended early"), "{text}");
+        testing::wait_for("the node is online", || {
+            trial.lab.servers.node(node).value("select 1::text").is_ok_and(|one| one.is_some())
+        });
+    }
+}
+
 /// A busy host may have too few transactions, and nothing else keeps both promises of `prove bank` from being kept.
 fn is_judged(ended: &Ended) {
     let text = format!("{}{}", ended.stdout, ended.stderr);

@@ -82,11 +82,16 @@ impl ClusterLab {
 
     /// Types a command about one node, from which the others are found.
     pub(crate) fn expect_at(&self, exit: i32, arguments: &str, node: usize) -> Ended {
+        expect(exit, self.command_at(arguments, node), arguments)
+    }
+
+    /// The command for that.
+    pub(crate) fn command_at(&self, arguments: &str, node: usize) -> Command {
         let server = self.servers.node(node);
         let mut command = pgfathom(self.folder.path());
         command.args(arguments.split_whitespace()).arg("-h").arg(server.socket_dir());
         command.args(["-p", &server.port().to_string(), "-U", SUPERUSER, "-d", "postgres"]);
-        expect(exit, command, arguments)
+        command
     }
 
     pub(crate) fn execute(&self, node: usize, sql: &str) {
