@@ -6,8 +6,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::MetadataExt;
-use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -116,8 +114,8 @@ fn typed(stage: &Stage<'_>, command: &str) -> Result<(), String> {
         }
     };
     stage.place().set_environment(&mut program, "postgres");
-    let owner = fs::metadata(&stage.place().data_dir).map_err(|error| error.to_string())?;
-    program.uid(owner.uid()).gid(owner.gid()).current_dir("/");
+    stage.place().set_owner(&mut program)?;
+    program.current_dir("/");
     // A file and no pipe: VACUUM VERBOSE writes more than a pipe holds.
     let output = stage.folder().join("typed.txt");
     let file = fs::File::create(&output).map_err(|error| error.to_string())?;

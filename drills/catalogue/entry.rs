@@ -72,6 +72,14 @@ pub(crate) struct Entry {
     /// Restart the server after the preparation, as after maintenance.
     #[serde(default)]
     pub(crate) restart: bool,
+    /// Shell words of the server's user after the preparation, while the server is stopped; then it is started again. PGDATA leads to its files.
+    pub(crate) offline: Option<String>,
+    /// The size of /dev/shm, as in a container, for the server and all that the entry starts.
+    pub(crate) shm_mib: Option<u64>,
+    /// The role that watches; the superuser by default.
+    pub(crate) watch_user: Option<String>,
+    /// A pgbouncer in front of the server.
+    pub(crate) pooler: Option<Pooler>,
     /// Apply what the finding prints, drive again, and compare.
     #[serde(default)]
     pub(crate) remedy: bool,
@@ -86,6 +94,19 @@ pub(crate) struct Disk {
     pub(crate) writes_per_s: Option<u64>,
     pub(crate) write_bytes_per_s: Option<u64>,
     pub(crate) mib: u64,
+}
+
+/// How a pgbouncer is configured.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Pooler {
+    /// transaction, session, statement.
+    pub(crate) mode: String,
+    /// Server connections for each role.
+    pub(crate) size: usize,
+    /// Further lines of its section in `pgbouncer.ini`.
+    #[serde(default)]
+    pub(crate) settings: BTreeMap<String, String>,
 }
 
 /// Something that uses the server. Exactly one of `script`, `hold`, `repeat`, `connections` and `shell` is given.
@@ -114,6 +135,9 @@ pub(crate) struct Load {
     pub(crate) connect: bool,
     /// `pgfathom` instead of pgbench.
     pub(crate) driver: Option<String>,
+    /// Through the pooler of the entry.
+    #[serde(default)]
+    pub(crate) pooled: bool,
     /// Which node of a cluster.
     #[serde(default)]
     pub(crate) node: usize,
@@ -193,6 +217,15 @@ fn checked(entry: Entry) -> Result<Entry, String> {
     }
     if let Some(load) = entry.load.iter().find(|load| load.kinds() != 1) {
         return wrong(&format!("one of script, hold, repeat, connections, shell: {load:?}"));
+    }
+    if entry.pooler.is_none() && entry.load.iter().any(|load| load.pooled) {
+        return wrong("a load goes through a pooler that is not described");
+    }
+    if entry.standby.is_some() {
+        let is_for_one = entry.pooler.is_some() || entry.offline.is_some() || entry.watch_user.is_some();
+        if is_for_one {
+            return wrong("pooler, offline and watch_user are for a single server");
+        }
     }
     if entry.seconds > 40 {
         return wrong("at most 40 s");

@@ -1,6 +1,6 @@
 //! What belongs to an entry on this host: control groups (v1) that limit the server and count the CPU of everything that the entry started.
 
-use crate::island::{GROUP, sweep};
+use crate::island::{GROUP, run, sweep};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -11,6 +11,12 @@ const PERIOD_US: u64 = 100_000;
 /// USER_HZ, the unit of /proc/stat on every architecture that PostgreSQL supports on Linux.
 const TICKS_PER_S: f64 = 100.0;
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Gives this process, which has its own mounts, and all that it starts a small /dev/shm, as containers have.
+pub(crate) fn shrink_shared_memory(mib: u64) -> Result<(), String> {
+    let options = format!("size={mib}m,mode=1777");
+    run("mount", &["-t", "tmpfs", "-o", &options, "pgfathom"], &["/dev/shm"]).map(drop)
+}
 
 /// A control group of one controller.
 pub(crate) struct Group {

@@ -5,6 +5,7 @@ use crate::sys;
 use postgres::Client;
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -45,6 +46,13 @@ impl Place {
         command.env("PATH", format!("{}:{}:{path}:/usr/sbin:/sbin", self.bin.display(), clients.display()));
         command.env("PGHOST", &self.host).env("PGPORT", self.port.to_string()).env("PGUSER", user);
         command.env("PGDATABASE", "postgres").env("PGDATA", &self.data_dir);
+    }
+
+    /// Runs a program as the user of the server, which PostgreSQL's own programs require.
+    pub(crate) fn set_owner(&self, command: &mut Command) -> Result<(), String> {
+        let owner = fs::metadata(&self.data_dir).map_err(|error| error.to_string())?;
+        command.uid(owner.uid()).gid(owner.gid());
+        Ok(())
     }
 }
 

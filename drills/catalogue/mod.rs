@@ -6,8 +6,10 @@ mod cure;
 mod entry;
 mod host;
 mod load;
+mod pooler;
 mod runner;
 mod score;
+mod surroundings;
 mod table;
 use crate::island::{Island, Own};
 use crate::support::Folder;
@@ -296,6 +298,12 @@ fn lack(entry: &Entry) -> Result<(), Lack> {
         needs::loop_devices()?;
         needs::slow_disks()?;
     }
+    if entry.shm_mib.is_some() {
+        needs::mounts()?;
+    }
+    if entry.pooler.is_some() {
+        needs::program(pooler::PROGRAM)?;
+    }
     for (is_needed, controller) in
         [(entry.cpu_quota_pct.is_some(), "cpu"), (entry.memory_mib.is_some(), "memory")]
     {
@@ -315,7 +323,7 @@ fn scored(entry: &Entry) -> Record {
     let folder = Folder::new();
     let (result, output) = (folder.path().join("result"), folder.path().join("output"));
     let exe = env::current_exe().expect("we were started from a file");
-    let mut command = if entry.disk.is_some() {
+    let mut command = if entry.disk.is_some() || entry.shm_mib.is_some() {
         let mut command = Command::new("unshare");
         command.args(["--mount", "--"]).arg(exe);
         command
@@ -372,6 +380,9 @@ fn in_the_child(entry: &Entry) {
     let foreign = Foreign::new();
     foreign.wait_for_less_than(QUIET_PCT, Duration::from_secs(wait_s));
     let folder = Folder::new();
+    if let Some(mib) = entry.shm_mib {
+        host::shrink_shared_memory(mib).expect("the parent tried to mount");
+    }
     let island = entry.disk.map(|_| Island::new(Own::Mounts).expect("the parent tried it"));
     let performed = runner::perform(entry, folder.path(), &foreign, island.as_ref());
     let mut record = performed.unwrap_or_else(|why| without(entry, Outcome::Broken, why));

@@ -1,9 +1,10 @@
 //! The runner: one entry of the catalogue on a throwaway server of its own, watched and explained by the command as a user would, and scored.
 
 use super::cure::{self, Cure};
-use super::entry::{Disk, Entry};
+use super::entry::{Disk, Entry, Load};
 use super::host::{Foreign, Group};
 use super::load::{Place, Running, words_of};
+use super::pooler::Pooler;
 use super::score::{self, Expected, Verdict};
 use crate::island::{BLKIO, Brake, Island, Limit};
 use crate::support::pgfathom;
@@ -14,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -74,6 +75,7 @@ pub(crate) struct Stage<'a> {
     servers: Servers,
     /// How loads connect to each node.
     places: Vec<Place>,
+    pooler: Option<Pooler>,
     pub(crate) loads: Running,
     foreign: &'a Foreign,
     _limits: Vec<Group>,
@@ -120,9 +122,8 @@ impl<'a> Stage<'a> {
             limits[0].hold(pids(servers.node(0)?))?;
         }
         prepare(entry, servers.node(0)?)?;
-        if let (true, Servers::One(server)) = (entry.restart, &mut servers) {
-            server.stop(lab::throwaway::StopMode::Fast).map_err(|error| error.to_string())?;
-            server.start_again().map_err(|error| error.to_string())?;
+        if let Servers::One(server) = &mut servers {
+            restart(entry, server)?;
         }
         let count = if entry.standby.is_some() { 2 } else { 1 };
         let places =
@@ -145,8 +146,20 @@ impl<'a> Stage<'a> {
             }
             None => None,
         };
+        let pooler =
+            entry.pooler.as_ref().map(|how| Pooler::start(how, servers.node(0)?, &places[0], folder));
+        let pooler = pooler.transpose()?;
         let loads = Running::new(folder);
-        Ok(Stage { entry, folder, servers, places, loads, foreign, _limits: limits, _brake: brake })
+        Ok(Stage { entry, folder, servers, places, pooler, loads, foreign, _limits: limits, _brake: brake })
+    }
+
+    /// How a load connects.
+    pub(crate) fn place_of(&self, load: &Load) -> Result<Place, String> {
+        match (&self.pooler, load.pooled) {
+            (Some(pooler), true) => Ok(pooler.place.clone()),
+            (None, true) => Err("there is no pooler".to_owned()),
+            _ => self.places.get(load.node).cloned().ok_or_else(|| "no such node".to_owned()),
+        }
     }
 
     pub(crate) fn server(&self) -> Result<&Throwaway, String> {
@@ -164,12 +177,12 @@ impl<'a> Stage<'a> {
     /// Starts the loads (only scripts, for a second look), watches, and explains.
     pub(crate) fn look(&mut self, name: &str, only_scripts: bool) -> Result<Look, String> {
         let entry = self.entry;
-        let wanted = |load: &&super::entry::Load| load.script.is_some() || !only_scripts;
+        let wanted = |load: &&Load| load.script.is_some() || !only_scripts;
         let (first, later): (Vec<_>, Vec<_>) =
             entry.load.iter().filter(wanted).partition(|load| load.at_s <= 0.0);
         for load in first {
-            let place = self.places.get(load.node).ok_or("no such node")?;
-            self.loads.start(place, load, WARM_S + entry.seconds + 1)?;
+            let place = self.place_of(load)?;
+            self.loads.start(&place, load, WARM_S + entry.seconds + 1)?;
         }
         thread::sleep(Duration::from_secs(WARM_S));
         let then = self.foreign.read();
@@ -179,8 +192,8 @@ impl<'a> Stage<'a> {
             let at = Duration::from_secs_f64(load.at_s);
             thread::sleep(at.saturating_sub(begun.elapsed()));
             let left = entry.seconds.saturating_sub(begun.elapsed().as_secs()).max(1);
-            let place = self.places.get(load.node).ok_or("no such node")?;
-            self.loads.start(place, load, left)?;
+            let place = self.place_of(load)?;
+            self.loads.start(&place, load, left)?;
         }
         let deadline = begun + Duration::from_secs(entry.seconds) + WATCH_GRACE;
         let mut status = None;
@@ -208,7 +221,8 @@ impl<'a> Stage<'a> {
                 command.arg("--cluster").arg(cluster.cluster_toml());
             }
             Servers::One(server) => {
-                command.args(["-U", "postgres", "-d", "postgres", "-p", &server.port().to_string(), "-h"]);
+                let role = self.entry.watch_user.as_deref().unwrap_or("postgres");
+                command.args(["-U", role, "-d", "postgres", "-p", &server.port().to_string(), "-h"]);
                 command.arg(server.socket_dir());
             }
         }
@@ -228,7 +242,8 @@ impl<'a> Stage<'a> {
     }
 
     fn end(self) {
-        let Stage { servers, loads, _brake: brake, .. } = self;
+        let Stage { servers, loads, pooler, _brake: brake, .. } = self;
+        drop(pooler);
         drop(servers);
         loads.end();
         if brake.is_some() {
@@ -269,6 +284,30 @@ fn prepare(entry: &Entry, server: &Throwaway) -> Result<(), String> {
         session.batch_execute(text).map_err(|error| format!("{text}: {}", words_of(&error)))?;
     }
     Ok(())
+}
+
+/// Stops the server, does to its files what the entry wants, and starts it again.
+fn restart(entry: &Entry, server: &mut Throwaway) -> Result<(), String> {
+    if !entry.restart && entry.offline.is_none() {
+        return Ok(());
+    }
+    server.stop(lab::throwaway::StopMode::Fast).map_err(|error| error.to_string())?;
+    if let Some(words) = &entry.offline {
+        let mut command = Command::new("sh");
+        command.args(["-e", "-c", words]).current_dir("/").stdin(Stdio::null());
+        let place = place(entry, server)?;
+        place.set_environment(&mut command, "postgres");
+        place.set_owner(&mut command)?;
+        let output = command.output().map_err(|error| format!("sh: {error}"))?;
+        if !output.status.success() {
+            return Err(format!(
+                "offline: {}: {}",
+                output.status,
+                String::from_utf8_lossy(&output.stderr).trim()
+            ));
+        }
+    }
+    server.start_again().map_err(|error| error.to_string())
 }
 
 fn place(entry: &Entry, server: &Throwaway) -> Result<Place, String> {
