@@ -31,7 +31,7 @@ pub fn install(draining: &'static str) -> std::io::Result<Stop> {
 fn answer(reply: Reply, draining: &str) {
     match reply {
         Reply::NothingBegun => {
-            let _ = writeln!(std::io::stderr(), "\ninterrupted before the start");
+            let _ = writeln!(std::io::stderr(), "\ninterrupted");
         }
         Reply::Draining => {
             let _ = writeln!(std::io::stderr(), "\ninterrupted: {draining}; press again to stop at once");
