@@ -52,7 +52,7 @@ mod policy;
 mod poll;
 mod pool;
 mod prepared;
-mod profile;
+pub(crate) mod profile;
 mod queue;
 mod raised;
 mod reference;

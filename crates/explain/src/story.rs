@@ -15,6 +15,8 @@ use crate::rules::failing::{GIVES_UP_EARLY, IDS_LEFT};
 use crate::rules::generator::deadlock::OVER_NODES;
 use crate::rules::lock::{BY_DESIGN, ENGINES};
 use crate::rules::observer::CPUS_FULL;
+use crate::rules::plan::AMONG_PARTITIONS;
+use crate::rules::profile::CHECKS_KEYS;
 use crate::rules::statement::BY_STATEMENT;
 use crate::rules::statement::{OWN_LIMIT, WHOLE_FUNCTION};
 use crate::rules::waste::DEAD_ROWS;
@@ -34,6 +36,11 @@ const SLICE_SESSIONS_MIN: f64 = 1.0;
 const UNCOVERED_SHARE_MIN: f64 = 0.5;
 /// A share of fewer sessions than this is a share of nothing.
 const SLICE_ANY_MIN: f64 = 0.1;
+
+/// What is reported as missing where a pooler is there and its console cannot be read.
+const POOLS: &str = "pools";
+/// Of the sessions, those that are active, from where on a pool has none to spare.
+const ALWAYS_AT_WORK_MIN: f64 = 0.9;
 
 /// Causes on one node whose symptoms show on others: a standby's on its primary, that of a node which is away on the rest of its cluster.
 const SEEN_ELSEWHERE: [&str; 3] = ["REP-10", "REP-12", "REP-13"];
@@ -252,6 +259,14 @@ fn is_its(cause: &Finding, symptom: &Finding) -> bool {
         // Those that wait so shortly have no other reason to fail than the limit.
         ("VAC-05", "TXN-13") => only_with(IDS_LEFT),
         ("TXN-13", "DIST-06") => cause.numbers.contains_key(GIVES_UP_EARLY),
+        ("REP-09", "OBS-01") => {
+            symptom.evidence.iter().any(|sentence| sentence.contains("conflict with recovery"))
+        }
+        ("PLAN-11", "PLAN-09" | "PLAN-15") => {
+            let whole = cause.claim.split(AMONG_PARTITIONS).nth(1).and_then(|rest| rest.split(',').next());
+            whole.is_some_and(|whole| symptom.claim.contains(whole))
+        }
+        ("PLAN-07", "PLAN-96") => symptom.claim.contains(CHECKS_KEYS),
         ("PLAN-01", "PLAN-02") => cause.numbers.contains_key(WHOLE_FUNCTION),
         ("PLAN-02", "PLAN-01") => cause.numbers.contains_key(OWN_LIMIT),
         _ => true,
@@ -275,6 +290,7 @@ fn blind(case: &Case, findings: &Findings) -> Vec<String> {
     for gap in case.gaps.iter().filter(|gap| gap.what == "server") {
         reasons.push(format!("{}: the server could not be queried at the end: {}", gap.node, gap.why));
     }
+    reasons.extend(case.gaps.iter().filter_map(|gap| behind_a_pooler(case, gap)));
     reasons.extend(unplanned::lines(case, node_time::all(case)));
     let holes = findings.findings.iter().filter(|finding| finding.rule == "OBS-01");
     reasons.extend(
@@ -283,6 +299,20 @@ fn blind(case: &Case, findings: &Findings) -> Vec<String> {
             .map(|hole| hole.claim.clone()),
     );
     reasons
+}
+
+/// What a pooler may hide whose console could not be read: of a pool that is too small the server sees few sessions that are always at work.
+fn behind_a_pooler(case: &Case, gap: &Missing) -> Option<String> {
+    let server = case.one("server", &gap.node).filter(|_| gap.what == POOLS)?;
+    let (all, active) = (server.mean("sessions_total")?, server.mean("sessions_active")?);
+    (active >= 1.0 && active >= all * ALWAYS_AT_WORK_MIN).then(|| {
+        format!(
+            "{}: all {} sessions are always at work, and whether more clients wait for them in a pooler is not known: {}",
+            gap.node,
+            units::short(all),
+            gap.why
+        )
+    })
 }
 
 /// Large parts of each node's time that no finding there explains.

@@ -4,6 +4,7 @@
 use crate::advice::{commands, fired, of};
 use crate::fire::outside::{POOLER, pool};
 use crate::fire::plan::{node, statement};
+use crate::fire::sampled::{SERVER, samples};
 use crate::scene::{Scene, vacuum_wait, wait};
 use record::Findings;
 use record::finding::Severity;
@@ -409,4 +410,96 @@ fn an_invalid_index_is_the_reason_of_a_scan_also_without_a_plan() {
     );
     // It will be valid when it is done.
     assert!(!commands(&of(true)).contains("REINDEX"), "{:?}", of(true));
+}
+
+/// Customers are deleted, and a table that refers to them is scanned for each, as counters and stacks show.
+fn cascade(scene: &mut Scene, delete: &str) {
+    statement(scene, delete, json!({}), json!({}));
+    let table = |relation: &str| json!({"node": "n1", "database": "db", "relation": relation});
+    let deleted = json!({"rows_deleted": 600, "unindexed_references": 1, "live_rows": 100_000});
+    scene.set("table", table("public.customer"), deleted);
+    scene.set("table", table("public.activity"), json!({"seq_scans": 600, "seq_rows": 600_000_000}));
+    let checks = "ExecScan standard_ExecutorRun ri_PerformCheck RI_FKey_cascade_del AfterTriggerEndQuery";
+    scene.stacks(&samples(true, &[(90, checks, SERVER), (10, "heap_getnextslot ExecScan", SERVER)]));
+}
+
+#[test]
+fn the_table_whose_key_has_no_index_stands_before_what_the_stacks_show_of_it() {
+    let mut scene = Scene::healthy();
+    cascade(&mut scene, "delete from customer where id = $1");
+    let found = scene.explain();
+    let (cause, shown) = (of(&found, "PLAN-07"), of(&found, "PLAN-96"));
+    assert_eq!(cause.severity, Severity::High, "{}", cause.claim);
+    assert!(cause.claim.contains("the statements that delete them take"), "{}", cause.claim);
+    assert_eq!(shown.symptom_of.as_deref(), Some(&*cause.id), "{}", shown.claim);
+    // Other statements take the time: the scans cost what they cost, and the work of the stacks is not theirs.
+    let mut scene = Scene::healthy();
+    cascade(&mut scene, "select * from customer where mail = $1");
+    let found = scene.explain();
+    assert_eq!(of(&found, "PLAN-07").severity, Severity::Medium);
+    assert!(!of(&found, "PLAN-07").claim.contains("session time"));
+}
+
+/// A pool that is too small looks like few sessions that are always at work, and the server knows no more.
+#[test]
+fn a_pooler_that_cannot_be_read_makes_blind_where_all_sessions_are_at_work() {
+    let of = |all: u64| {
+        let mut scene = Scene::healthy();
+        scene.set("server", json!({"node": "n1"}), json!({"sessions_total": all, "sessions_active": 6}));
+        let why =
+            "the pooler at /run/.s.PGSQL.6432: its console does not admit our role; add it to stats_users";
+        scene.set(
+            "missing",
+            json!({"node": "n1", "what": "pools"}),
+            json!({"why": why, "lost": "how many clients wait"}),
+        );
+        scene.explain().blind
+    };
+    let blind = of(6);
+    assert_eq!(blind.len(), 1, "{blind:?}");
+    assert!(blind[0].starts_with("n1: all 6 sessions are always at work, and whether more"), "{blind:?}");
+    assert!(blind[0].ends_with("add it to stats_users"), "{blind:?}");
+    assert_eq!(of(20), [""; 0]);
+}
+
+/// Two partitions of a table, or two tables, are read for a condition on what is computed from the column of their indexes.
+fn partitions(scene: &mut Scene, whole: &str) {
+    let text = "select count(*) from m where ts::date = $1";
+    statement(scene, text, json!({"calls": 100, "rows": 100, "shared_hit": 700_000}), json!({}));
+    node(scene, 1, 0, "Append", json!({"rows_planned": 10.0, "cost_total": 90_000.0}));
+    for (number, name) in [(2, "m_1"), (3, "m_2")] {
+        let relation = format!("public.{name}");
+        let scan = json!({"relation": relation, "alias": name, "filter": format!("(({name}.ts)::date = $1)"), "rows_planned": 5.0,
+            "table_rows": 500_000.0, "cost_total": 45_000.0, "column_types": "ts timestamp with time zone"});
+        node(scene, number, 1, "Seq Scan", scan);
+        let keys = json!({"node": "n1", "relation": relation, "index": format!("{name}_ts")});
+        scene.set(
+            "plan_index",
+            keys,
+            json!({"columns": "ts", "method": "btree", "valid": true, "partial": false}),
+        );
+        let keys = json!({"node": "n1", "database": "db", "relation": relation});
+        scene.set(
+            "table",
+            keys,
+            json!({"live_rows": 500_000, "seq_scans": 100, "seq_rows": 50_000_000, "partition_of": whole}),
+        );
+    }
+}
+
+#[test]
+fn an_index_that_no_partition_can_use_is_reported_once() {
+    let count = |findings: &Findings| findings.findings.iter().filter(|one| one.rule == "PLAN-11").count();
+    let mut scene = Scene::healthy();
+    partitions(&mut scene, "public.m");
+    let found = scene.explain();
+    assert_eq!(count(&found), 1, "{:#?}", found.findings);
+    let claim = &of(&found, "PLAN-11").claim;
+    assert!(
+        claim.contains("scans public.m_1, as other partitions of public.m, although it has an"),
+        "{claim}"
+    );
+    let mut scene = Scene::healthy();
+    partitions(&mut scene, "");
+    assert_eq!(count(&scene.explain()), 2);
 }

@@ -224,6 +224,12 @@ fn waits_for_a_foreign_key_name_it_and_what_locks_its_rows() {
         changed.contains("also changes a row of public.article") && !changed.contains("foreign key"),
         "{changed}"
     );
+    // An upsert in a trigger has no lock of the row for which it waits, and the new row itself waits for none but its own key.
+    let inside = fire::again::waiting_in_a_trigger("division by zero");
+    assert!(inside.contains("waits for them (trigger movement_totals"), "{inside}");
+    assert!(!inside.contains("rows or pages of"), "{inside}");
+    let same = fire::again::waiting_in_a_trigger("duplicate key value violates unique constraint \"k\"");
+    assert!(!same.contains("trigger"), "{same}");
 }
 
 #[test]

@@ -50,6 +50,7 @@ pub(super) use pattern::{Advice, of_text as pattern_of_text};
 pub(super) use spill::work_mem_of;
 pub(super) use tree::{below, inputs, number};
 pub(super) use unserved::{Reason, reason as why_unserved};
+pub(crate) use unusable::AMONG_PARTITIONS;
 pub(super) use unusable::{is_obstructed, pattern_of};
 pub(super) use wanted::{
     HOW_MANY_FIT, Wanted, is_in_doubt, is_unknown_by_text, needs_all, rows_wanted, wanted,

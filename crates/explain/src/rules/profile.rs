@@ -14,6 +14,7 @@ use crate::units;
 use record::finding::{Level, NodeTime, Severity, StatementTime};
 use record::statement::{self, Verb};
 use record::watched::FUNCTION_TEXT;
+pub(crate) use work::CHECKS_KEYS;
 use work::{Reason, WORK, Work};
 
 pub(super) const RULES: &[Rule] = &[

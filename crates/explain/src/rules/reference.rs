@@ -15,6 +15,9 @@ const OF_A_CHANGE: [&str; 2] = ["ExclusiveLock", "AccessExclusiveLock"];
 /// Characters of what is unusual about a table.
 const TRIGGER_CHARS: usize = 120;
 
+/// SQLSTATE of a key that is there already.
+const UNIQUE_VIOLATION: &str = "23505";
+
 /// Levels of partitions that are followed.
 const LEVELS_MAX: usize = 5;
 
@@ -26,6 +29,8 @@ pub(super) struct Reference {
     pub(super) locked_by: Option<String>,
     /// The row is changed, and not only referred to.
     pub(super) is_change: bool,
+    /// The rows are of another table than the statement's, and no lock shows of which.
+    pub(super) is_of_unknown: bool,
 }
 
 /// What to do where a trigger changes the same row each time.
@@ -62,6 +67,16 @@ impl Reference {
         let parsed = statement::parse(waiting).ok()?;
         let writes = matches!(parsed.verb, Verb::Insert | Verb::Update);
         let target = parsed.tables.first().filter(|_| writes)?;
+        if let Some(trigger) = trigger_that_waits(case, node, waiting, &parsed) {
+            let target = statement::quoted(&target.name);
+            let seen = case.waiters(node).map(|waiter| &waiter.row_of).find(|seen| !seen.is_empty());
+            let seen = seen.map_or(String::new(), |seen| format!("; the rows are those of {seen}"));
+            let words = format!(
+                ": a trigger of {target} waits for them ({trigger}{seen}), as a new row waits for no other: each row that is written \
+                    also changes one that others change"
+            );
+            return Some(Reference { words, locked_by: None, is_change: true, is_of_unknown: true });
+        }
         let wholes = wholes_of(case, node, relation);
         let names_it = |table: &TableName| wholes.iter().any(|whole| is_name_of(table, whole));
         if relation.is_empty()
@@ -76,18 +91,16 @@ impl Reference {
         let is_referred_to = has_foreign_key(case, node, target, &wholes);
         let target = statement::quoted(&target.name);
         if locked_by.is_none() && is_changed(case, node, relation) {
-            let trigger = peculiar_of(case, node, waiting)
-                .into_iter()
-                .find(|fact| fact.value.contains("trigger "))
-                .map(|fact| format!(" ({})", plain(&fact.value, TRIGGER_CHARS)));
+            let trigger = trigger_of(case, node, waiting).map(|trigger| format!(" ({trigger})"));
             let words = format!(
                 ": each row written to {target} also changes a row of {relation}, as a trigger does{}",
                 trigger.unwrap_or_default()
             );
-            return Some(Reference { words, locked_by, is_change: true });
+            return Some(Reference { words, locked_by, is_change: true, is_of_unknown: false });
         }
         is_referred_to.then(|| Reference {
             is_change: false,
+            is_of_unknown: false,
             words: format!(
                 ": rows written to {target} wait until their foreign key to {relation} can be checked{}",
                 if locked_by.is_some() { ", whose rows are locked FOR UPDATE" } else { "" }
@@ -95,6 +108,35 @@ impl Reference {
             locked_by,
         })
     }
+}
+
+/// The triggers of a table that a statement names.
+fn trigger_of(case: &Case, node: &str, text: &str) -> Option<String> {
+    let facts = peculiar_of(case, node, text);
+    let fact = facts.into_iter().find(|fact| fact.value.contains("trigger "))?;
+    Some(plain(&fact.value, TRIGGER_CHARS))
+}
+
+/// The trigger of a table, if an INSERT into it waits for the transactions of others and no lock shows for which row. A new row waits for another one only
+/// where both have the same key, which ends in an error for one of them. An upsert in a trigger waits in this way: it looks for its key in the index, and
+/// has no lock of the row yet (`check_exclusion_or_unique_constraint` in execIndexing.c).
+fn trigger_that_waits(
+    case: &Case,
+    node: &str,
+    waiting: &str,
+    parsed: &statement::Statement,
+) -> Option<String> {
+    let is_plain = parsed.verb == Verb::Insert && !lowered(waiting).contains("on conflict");
+    let mut blocks = case.at("block", node).peekable();
+    let is_unknown = blocks.peek().is_some()
+        && blocks.all(|block| {
+            block.lines.word("relation").is_empty() && block.lines.word("lock_type") == "transactionid"
+        });
+    let mut errors = case.events_of(event::SERVER_LOG);
+    let has_same_keys = errors.any(|error| {
+        Case::word_of(error, "sqlstate") == UNIQUE_VIOLATION || error.message.contains("duplicate key value")
+    });
+    (is_plain && is_unknown && !has_same_keys).then(|| trigger_of(case, node, waiting)).flatten()
 }
 
 /// A relation, and the tables that it is a partition of.

@@ -174,14 +174,37 @@ fn own_functions(case: &Case, planned: &Planned<'_>, scan: &Thing<'_>) -> Vec<St
     found
 }
 
+/// What another server would compute otherwise, at another time or for another session: postgres_fdw sends no expression with it
+/// (`contain_mutable_functions` in deparse.c), not even one without columns of the table.
+const MUTABLE: [&str; 14] = [
+    "now()",
+    "CURRENT_TIMESTAMP",
+    "CURRENT_DATE",
+    "CURRENT_TIME",
+    "LOCALTIMESTAMP",
+    "LOCALTIME",
+    "clock_timestamp()",
+    "statement_timestamp()",
+    "transaction_timestamp()",
+    "timeofday()",
+    "random()",
+    "CURRENT_USER",
+    "SESSION_USER",
+    "current_setting(",
+];
+const VALUE_FIRST: &str = "let the program compute the value and send it as a parameter or constant, which is passed on; or make a view there that has the \
+    condition, and a foreign table on it";
+
 /// All rows are fetched, and a condition is checked here; `None` where it may be sent when the statement runs.
 fn fetched(case: &Case, planned: &Planned<'_>, scan: &Thing<'_>, waits: f64) -> Option<Claim> {
     let (filter, remote) = (scan.lines.word("filter"), scan.lines.word("remote"));
     let called = own_functions(case, planned, scan);
-    if called.is_empty() {
-        return None;
-    }
-    let why = format!(", because of {}()", plain(&called.join("(), "), CONDITION_CHARS));
+    let mutable = MUTABLE.into_iter().find(|name| filter.contains(name));
+    let why = match (called.is_empty(), mutable) {
+        (false, _) => format!(", because of {}()", plain(&called.join("(), "), CONDITION_CHARS)),
+        (true, Some(name)) => format!(", because of {}", name.trim_end_matches('(')),
+        (true, None) => return None,
+    };
     let rows = scan.lines.last("table_rows").filter(|rows| *rows > 0.0);
     let of_rows = rows.map_or("all rows".to_string(), |rows| format!("all {} rows", units::count(rows)));
     let text = format!(
@@ -200,8 +223,14 @@ fn fetched(case: &Case, planned: &Planned<'_>, scan: &Thing<'_>, waits: f64) -> 
         .because(planned.file())
         .not("a slow server there: it is sent no condition that an index could serve")
         .remedy(
-            "write the condition with built-in functions that both servers have; or make a view or a column there that has the value computed and indexed, and \
-             a foreign table on it; if the function belongs to an extension that is installed on both, name that in the option extensions of the server",
+            match called.is_empty() {
+                true => VALUE_FIRST,
+                false => {
+                    "write the condition with built-in functions that both servers have; or make a view or a column there that has the value computed and \
+                     indexed, and a foreign table on it; if the function belongs to an extension that is installed on both, name that in the option \
+                     extensions of the server"
+                }
+            },
             &[
                 "SELECT srvname, srvoptions FROM pg_foreign_server; -- then ALTER SERVER ... OPTIONS (ADD extensions 'name')",
             ],

@@ -4,14 +4,16 @@
 mod hot;
 mod stale;
 
-use super::costly::{busy, severity};
+use super::costly::{busy, in_a_line, is_name_of, severity};
 use super::paste::literal;
 use crate::case::{Case, Thing};
+use crate::node_time;
 use crate::rule::Need::{Facts, Field};
 use crate::rule::{Answer, Claim, Rule};
 use crate::statistics;
 use crate::units;
-use record::finding::{Level, NodeTime, Severity};
+use record::finding::{Level, NodeTime, Severity, StatementTime};
+use record::statement::{self, Verb};
 use std::collections::BTreeMap;
 
 pub(super) const RULES: &[Rule] = &[
@@ -100,6 +102,8 @@ const SCAN_ROWS_MIN: f64 = 10_000.0;
 const PER_INDEX_ROW_MIN: f64 = 10.0;
 /// Rows deleted a second.
 const DELETES_PER_S_MIN: f64 = 0.5;
+/// The share of the session time of the statements that delete them, if that is what it costs.
+const DELETES_SHARE_MIN: f64 = 0.1;
 /// Scans for each deleted row; the two are not counted at the same time.
 const SCANS_PER_DELETE_MIN: f64 = 0.5;
 /// Rows of such a scan.
@@ -193,35 +197,55 @@ fn references(case: &Case) -> Answer {
                 && rows / scans.max(f64::MIN_POSITIVE) >= REFERENCE_ROWS_MIN
         };
         let Some(other) = case.at("table", table.place).find(is_scanned) else { continue };
-        let relation = table.lines.word("relation");
-        claims.push(
-            Claim::new(
-                Severity::Medium,
-                Level::CoOccurrence,
-                format!(
-                    "{}: {} rows of {relation} are deleted a second, and {} is scanned as often: a foreign key refers to {relation} from columns \
-                        without an index",
-                    table.place,
-                    units::short(deleted),
-                    other.lines.word("relation")
-                ),
-            )
-            .on_node(table.place)
-            .during([table.lines.ticks.window()])
-            .number("rows_deleted_per_s", deleted)
-            .number("unindexed_references", count)
-            .because("each deleted row is looked up in the tables that refer to it; without an index this reads all of them")
-            .remedy(
-                "give the referring columns an index (CREATE INDEX CONCURRENTLY does not block writes); this lists the foreign keys",
-                &[&format!(
-                    "SELECT conrelid::regclass AS table, conname, pg_get_constraintdef(oid) FROM pg_constraint WHERE contype = 'f' AND confrelid = \
-                        {}::regclass;",
-                    literal(relation)
-                )],
-            ),
-        );
+        claims.push(of_references(case, &table, &other, (deleted, count)));
     }
     Answer::of(claims, || "deleted rows, foreign keys without an index, and sequential scans".to_string())
+}
+
+/// Rows of `table` are deleted so often a second, and `other` is read for each of them.
+fn of_references(case: &Case, table: &Thing<'_>, other: &Thing<'_>, (deleted, count): (f64, f64)) -> Claim {
+    let relation = table.lines.word("relation");
+    let deletes = |one: &&StatementTime| {
+        statement::parse(&one.text).is_ok_and(|parsed| {
+            parsed.verb == Verb::Delete
+                && parsed.tables.first().is_some_and(|target| is_name_of(target, relation))
+        })
+    };
+    let times = node_time::all(case).iter().filter(|time| time.node == table.place);
+    let deleting: Vec<&StatementTime> = times.flat_map(|time| &time.statements).filter(deletes).collect();
+    let share: f64 = deleting.iter().map(|one| one.share).sum();
+    let of_time = match share >= DELETES_SHARE_MIN {
+        true => {
+            format!("; the statements that delete them take {} of the session time", units::percent(share))
+        }
+        false => String::new(),
+    };
+    Claim::new(
+        Severity::Medium.max(severity(share)),
+        Level::CoOccurrence,
+        format!(
+            "{}: {} rows of {relation} are deleted a second, and {} is scanned as often: a foreign key refers to {relation} from columns without an \
+                index{of_time}",
+            table.place,
+            units::short(deleted),
+            other.lines.word("relation")
+        ),
+    )
+    .on_node(table.place)
+    .during([table.lines.ticks.window()])
+    .number("rows_deleted_per_s", deleted)
+    .number("unindexed_references", count)
+    .with((share >= DELETES_SHARE_MIN).then_some(share), |claim, share| claim.number("share", share))
+    .with(deleting.first(), |claim, one| claim.because(format!("the statement: {}", in_a_line(one))))
+    .because("each deleted row is looked up in the tables that refer to it; without an index this reads all of them")
+    .remedy(
+        "give the referring columns an index (CREATE INDEX CONCURRENTLY does not block writes); this lists the foreign keys",
+        &[&format!(
+            "SELECT conrelid::regclass AS table, conname, pg_get_constraintdef(oid) FROM pg_constraint WHERE contype = 'f' AND confrelid = \
+                {}::regclass;",
+            literal(relation)
+        )],
+    )
 }
 
 fn forced_generic(case: &Case) -> Answer {

@@ -102,6 +102,8 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
     ("TXN-16", &["IO-11", "TXN-07", "TXN-15", "LCK-04", "LCK-01", "LCK-09", "SES-03", "WAL-01"]),
     ("TXN-17", &["TXN-09", "SES-03"]),
     ("TXN-20", &["PLAN-91", "WAL-01", "WAL-05", "TXN-01", "CPU-05"]),
+    // It names the table and the key of the checks that the stacks show.
+    ("PLAN-07", &["PLAN-96", "PLAN-01", "PLAN-06", "PLAN-24", "PLAN-49"]),
     // What is computed for each row takes the time, and not finding the rows.
     (
         "PLAN-96",
@@ -112,7 +114,10 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
         "CFG-03",
         &["PLAN-01", "PLAN-10", "PLAN-45", "PLAN-06", "PLAN-12", "PLAN-24", "MEM-04", "SES-03", "IO-07"],
     ),
-    ("TXN-07", &["TXN-15"]),
+    // A table that is made anew has another number, and so have the statements that name it.
+    ("TXN-07", &["TXN-15", "PLAN-91"]),
+    // Replay ends sessions of watch as well.
+    ("REP-09", &["OBS-01"]),
     (
         "TXN-18",
         &[
@@ -175,7 +180,6 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
     ("REP-10", &["REP-18", "REP-01", "CPU-05"]),
     ("REP-18", &["REP-01", "REP-11", "CPU-05", "TXN-01", "PLAN-45"]),
     ("REP-01", &["CPU-05", "TXN-01"]),
-    ("PLAN-07", &["PLAN-01", "PLAN-06", "PLAN-24", "PLAN-49"]),
     (
         "PLAN-61",
         &[
@@ -198,6 +202,8 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
     ("VAC-12", &["LCK-07", "LCK-09", "LCK-04"]),
     ("EXT-02", &["EXT-01", "SES-03"]),
     ("PLAN-08", &["PLAN-01", "MEM-04", "SES-03"]),
+    // A condition that no index of a partition can use leaves no partition out.
+    ("PLAN-11", &["PLAN-09", "PLAN-15"]),
     ("PLAN-09", &["LWL-01", "SES-03", "PLAN-04", "PLAN-15", "PLAN-01"]),
     ("PLAN-15", &["LWL-01", "SES-03", "PLAN-01"]),
     ("PLAN-01", &["PLAN-02", "MEM-04", "SES-03", "PLAN-06", "IO-07", "PLAN-25", "PLAN-12"]),

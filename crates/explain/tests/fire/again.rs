@@ -214,6 +214,22 @@ pub(crate) fn waiting_with(mode: &str) -> String {
     found.unwrap_or_else(|| panic!("no DIST-06: {findings:#?}")).claim.clone()
 }
 
+/// The claim of DIST-06 where inserts wait for transactions, no lock shows for which row, and their table has a trigger; the log has this error.
+pub(crate) fn waiting_in_a_trigger(error: &str) -> String {
+    let mut scene = Scene::healthy();
+    referring(&mut scene, "select 1");
+    for root in 0..6 {
+        let keys = json!({"node": "n1", "pid": 20 + root, "root": 100 + root});
+        scene.set("block", keys, json!({"relation": ""}));
+    }
+    let what = "trigger movement_totals calls bump_totals()";
+    scene.fact(json!({"node": "n1"}), record::watched::PECULIAR, "public.movement", what);
+    scene.event(2, event::SERVER_LOG, error, json!({"node": "n1", "severity": "ERROR"}));
+    let findings = scene.explain();
+    let found = findings.findings.iter().find(|finding| finding.rule == "DIST-06");
+    found.unwrap_or_else(|| panic!("no DIST-06: {findings:#?}")).claim.clone()
+}
+
 /// The severity of TXN-05 where so many transactions a second are rolled back, and this is said about the log.
 pub(crate) fn rolled_back(change: Change) -> Option<record::finding::Severity> {
     let mut scene = Scene::healthy();

@@ -19,7 +19,7 @@ mod narrow;
 pub(crate) mod outside;
 pub(crate) mod plan;
 pub(crate) mod rows;
-mod sampled;
+pub(crate) mod sampled;
 mod scope;
 pub(crate) mod search;
 mod shift;

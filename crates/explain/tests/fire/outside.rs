@@ -148,6 +148,7 @@ pub(crate) const CASES: &[Fires] = &[
     ("SES-13", Counter, |scene| lasting(scene, "transaction", (0, 0, 0))),
     ("SES-13", Counter, |scene| pool(scene, "transaction", 2, (2_900_000, 2_800_000, 2_000_000))),
     ("EXT-06", Co, |scene| foreign(scene, ALL_ROWS, HERE, 1)),
+    ("EXT-06", Co, |scene| foreign(scene, ALL_ROWS, "(customers.changed_at > (now() - $1))", 1)),
     ("EXT-06", Co, |scene| foreign(scene, BY_PHONE, "", 1)),
 ];
 

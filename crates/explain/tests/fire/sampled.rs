@@ -7,10 +7,10 @@ use serde_json::json;
 
 const SEARCHED: &str = "select count(*) from customer where mail ~ $1";
 /// Where the server's code is.
-const SERVER: &str = "/usr/lib/postgresql/15/bin/postgres";
+pub(crate) const SERVER: &str = "/usr/lib/postgresql/15/bin/postgres";
 
 /// Samples of a process that was seen at work with statement 9 of `n1`, or with none: so many with each stack, from the leaf to the root.
-fn samples(is_seen: bool, stacks: &[(usize, &str, &str)]) -> String {
+pub(crate) fn samples(is_seen: bool, stacks: &[(usize, &str, &str)]) -> String {
     let mut text = "# pgfathom stacks 1\n# started_monotonic_us: 0\n".to_string();
     for second in (100..110).filter(|_| is_seen) {
         text += &format!("# at work: {second}000000 4242 9 n1\n");

@@ -176,7 +176,7 @@ const GRAVE_OF_DATA: [&str; 8] = [
     "array size exceeds",
 ];
 /// Beginnings of messages that have one of the words further on. No name stands in front of it.
-const BEFORE_GRAVE: [&str; 4] = ["sorry, ", "remaining ", "the ", "database is "];
+const BEFORE_GRAVE: [&str; 5] = ["sorry, ", "remaining ", "the ", "database is ", "nextval: "];
 
 /// Where a message has such words, in order of the list.
 fn grave(message: &str) -> impl Iterator<Item = usize> {

@@ -11,6 +11,9 @@ use std::collections::HashSet;
 /// Characters of a statement's text that are kept.
 const TEXT_CHARS: u32 = 4000;
 
+/// Characters of the end of a longer one.
+const TAIL_CHARS: u32 = 1000;
+
 /// Texts of statements; the parameters are the list of ids, and of those that are ours. Roles whose statements have the same id may have written them in
 /// other words: another alias, a comment, since PostgreSQL 18 another table of the same name. The words are of the role whose entry took the most time.
 /// PostgreSQL 18 shortens lists of constants: how many commas the text of a session with the
@@ -33,7 +36,9 @@ pub(crate) fn texts(probe: &Probe) -> String {
     };
     format!(
         "select json_build_object('texts', (select json_agg(r) from (select distinct on (s.queryid) s.queryid::text query_id,
-           pg_catalog.left(s.query, {TEXT_CHARS}) as text, case when s.dbid = d.oid then pg_catalog.pg_get_userbyid(s.userid)::text end \"user\"{of_sessions}
+           pg_catalog.left(s.query, {TEXT_CHARS}) as text,
+           case when pg_catalog.length(s.query) > {TEXT_CHARS} then pg_catalog.right(s.query, {TAIL_CHARS}) end tail,
+           case when s.dbid = d.oid then pg_catalog.pg_get_userbyid(s.userid)::text end \"user\"{of_sessions}
            from {} s, pg_catalog.pg_database d where d.datname = current_database() and s.queryid = any($1::bigint[])
              and not (s.queryid = any($2::bigint[]) and s.userid = (select oid from pg_catalog.pg_roles where rolname = current_user))
            order by s.queryid, s.query is null, s.{time} desc, s.calls desc, s.userid) r))::text",
@@ -82,7 +87,7 @@ pub(crate) fn texts_answer(
     batch: &mut Batch,
 ) {
     for row in list(answer, "texts") {
-        let (id, words) = (text(row, "query_id"), text(row, "text"));
+        let (id, words) = (text(row, "query_id"), with_one_row(text(row, "text"), &text(row, "tail")));
         let keys = statement::document_keys(&words, &text(row, "of_session"));
         let event = sampled::text_event(node, t_us, &id, words).with("user", text(row, "user"));
         let event = match keys.is_empty() {
@@ -94,5 +99,44 @@ pub(crate) fn texts_answer(
             None => event,
         });
         known.insert(id);
+    }
+}
+
+/// An INSERT of so many rows that its text was cut off among them, as one of its first row with what stands behind the last one: that is what decides what it
+/// does (ON CONFLICT, RETURNING). Other texts stay as they are; the plan of other lists depends on how many values they have.
+fn with_one_row(words: String, tail: &str) -> String {
+    let is_of_list = |c: char| c.is_ascii_digit() || c.is_whitespace() || "$(),".contains(c);
+    let head = words.trim_end_matches(is_of_list);
+    let lowered = |text: &str| text.to_ascii_lowercase();
+    let is_insert = lowered(words.trim_start()).starts_with("insert") && lowered(head).ends_with("values");
+    let row_end = words[head.len()..].find(')').map(|at| head.len() + at + 1);
+    match row_end {
+        Some(end) if is_insert && !tail.is_empty() => {
+            let behind = tail.trim_start_matches(is_of_list);
+            format!("{} {behind}", &words[..end]).trim_end().to_string()
+        }
+        _ => words,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_insert_keeps_its_first_row_and_what_follows_the_last() {
+        let cut = |words: &str, tail: &str| with_one_row(words.to_string(), tail);
+        let head = "INSERT INTO t (a, b) VALUES ($1, $2), ($3, $4),\n ($5, $";
+        assert_eq!(
+            cut(head, "98), ($99, $100) ON CONFLICT (a) DO UPDATE SET b = excluded.b"),
+            "INSERT INTO t (a, b) VALUES ($1, $2) ON CONFLICT (a) DO UPDATE SET b = excluded.b"
+        );
+        assert_eq!(cut(head, "98), ($99, $100)"), "INSERT INTO t (a, b) VALUES ($1, $2)");
+        // A short one has no tail.
+        assert_eq!(cut("insert into t values ($1, $2)", ""), "insert into t values ($1, $2)");
+        let list = "select * from t where a in ($1, $2, $3, $";
+        assert_eq!(cut(list, "98, $99) order by b"), list);
+        let mixed = "insert into t select * from u where a in ($1, $2";
+        assert_eq!(cut(mixed, "98, $99)"), mixed);
     }
 }

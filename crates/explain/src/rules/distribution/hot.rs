@@ -103,6 +103,8 @@ fn claim(case: &Case, node: &str, waits: &Waits, (share, locks): (f64, f64)) -> 
     };
     let joined = statement.as_ref().and_then(|(text, _)| joined::of(text, relation)).or_else(of_others);
     // Where many tables take part, the first of them is no answer.
+    let is_of_unknown = reference.as_ref().is_some_and(|reference| reference.is_of_unknown);
+    let tables = if is_of_unknown { vec![] } else { tables.clone() };
     let of_which = tables.first().filter(|(_, of_all)| locks > share / 2.0 && *of_all >= MOST_SHARE);
     Claim::new(
         if share >= 0.5 { Severity::High } else { Severity::Medium },

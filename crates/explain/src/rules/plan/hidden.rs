@@ -374,13 +374,26 @@ fn of_loop(claim: Claim, planned: &Planned<'_>) -> Claim {
                 &["SET LOCAL enable_nestloop = off; -- in the transaction of this statement only"],
             );
     }
+    if let Some(skewed) = skew::of_parameter(planned) {
+        return claim
+            .because(format!(
+                "one value of {} is in {} of the rows of {}, and the plan expects {} of any",
+                skewed.column,
+                units::percent(skewed.share),
+                skewed.relation,
+                units::counted(skewed.expected as usize, "row")
+            ))
+            .lacking("how often that value is sent: pg_stat_statements has one entry for all values")
+            .remedy(
+                "let the planner see the value: custom plans for the role of this application (planning is then paid for at each execution), or a statement \
+                    that is not prepared for the few large values",
+                &[CUSTOM_PLANS],
+            );
+    }
     let commands = statistics(planned);
     let mut commands: Vec<&str> = commands.iter().map(String::as_str).collect();
     if has_unknown_range(planned) {
-        commands.insert(
-            0,
-            "ALTER ROLE name SET plan_cache_mode = 'force_custom_plan'; -- for the role of the application",
-        );
+        commands.insert(0, CUSTOM_PLANS);
     }
     claim
         .lacking("rows of the join: EXPLAIN (ANALYZE, BUFFERS) with real values shows where the estimate goes wrong")
@@ -442,6 +455,10 @@ fn called_for_rows<'a>(case: &Case, planned: &Planned<'a>) -> Option<(&'a str, f
 /// Rows from which on calls of a function are many.
 const ROWS_CALLED_MIN: f64 = 100.0;
 
+/// Makes a plan for the values of each execution.
+const CUSTOM_PLANS: &str =
+    "ALTER ROLE name SET plan_cache_mode = 'force_custom_plan'; -- for the role of the application";
+
 /// What is wrong with a plan for any parameters.
 const UNKNOWN_RANGES: &str = "a generic plan, as a prepared statement has it from its sixth execution on, takes each range between parameters for \
     0.5 % of the rows";
@@ -466,14 +483,21 @@ fn why_more(planned: &Planned<'_>, is_loop: bool, large: Option<&(&str, f64)>) -
         )
     });
     match large {
-        _ if is_loop => match skew::joined(planned) {
-            Some(skewed) => format!(
+        _ if is_loop => match (skew::joined(planned), skew::of_parameter(planned)) {
+            (Some(skewed), _) => format!(
                 "its nested loop runs far more often than expected, as one value of {} is in {} of the rows of {}, and a join takes an average one for it",
                 skewed.column,
                 units::percent(skewed.share),
                 skewed.relation
             ),
-            None => format!("its nested loop runs far more often than expected{together}"),
+            (None, Some(skewed)) => format!(
+                "its nested loop runs far more often than expected, as one value of {} is in {} of the rows of {}, and a generic plan, as a prepared \
+                    statement has it from its sixth execution on, takes an average one for it",
+                skewed.column,
+                units::percent(skewed.share),
+                skewed.relation
+            ),
+            (None, None) => format!("its nested loop runs far more often than expected{together}"),
         },
         Some((relation, each)) => {
             format!(

@@ -21,7 +21,7 @@ pub(super) fn most_frequent(planned: &Planned<'_>, relation: &str) -> Option<(St
 const ROWS_MIN: f64 = 10_000.0;
 const TIMES_MIN: f64 = 20.0;
 
-/// A column by which a table is joined, and which has one value far more often than others.
+/// A column by which a table is joined or searched, and which has one value far more often than others.
 pub(super) struct Skewed<'a> {
     /// The table.
     pub(super) relation: &'a str,
@@ -43,6 +43,25 @@ pub(super) fn joined<'a>(planned: &Planned<'a>) -> Option<Skewed<'a>> {
         let (column, share) = share_of(node, planned, column);
         let is_skewed = rows * share >= ROWS_MIN && rows * share >= expected * TIMES_MIN;
         is_skewed.then(|| Skewed { relation: planned.relation_of(node), column, share, expected })
+    })
+}
+
+/// A column that is compared with a parameter, and which has one value far more often than the plan expects of any: the plan is made without the value, as
+/// that of a prepared statement is from its sixth execution on.
+pub(super) fn of_parameter<'a>(planned: &Planned<'a>) -> Option<Skewed<'a>> {
+    planned.nodes.iter().find_map(|node| {
+        let (rows, expected) = (node.lines.last("table_rows")?, node.lines.last("rows_planned")?);
+        let has_parameter =
+            ["condition", "filter"].iter().any(|field| node.lines.word(field).contains("= $"));
+        let shares = compared(node).into_iter().map(|column| share_of(node, planned, column));
+        let (column, share) = shares.min_by(|left, right| left.1.total_cmp(&right.1))?;
+        let is_skewed = rows * share >= ROWS_MIN && rows * share >= expected * TIMES_MIN;
+        (has_parameter && is_skewed).then(|| Skewed {
+            relation: planned.relation_of(node),
+            column,
+            share,
+            expected,
+        })
     })
 }
 

@@ -16,6 +16,9 @@ type Obstacle = (String, String, Vec<String>);
 const NOT_ASIDE: &str =
     "an index that the planner leaves aside because most rows are wanted: none begins with a compared column";
 
+/// In a claim, between a partition and the table whose partition it is.
+pub(crate) const AMONG_PARTITIONS: &str = ", as other partitions of ";
+
 /// What to do where a function takes values of the statement besides columns: no index holds its results.
 const NARROW: &str = "no index holds the results of a function that takes values of the statement as well: add a condition on the columns themselves that the \
     index can search (a range around the value, a box around the point), so that the function is called for few rows; the nearest points are found by a GiST \
@@ -84,23 +87,48 @@ fn doubt(planned: &Planned<'_>, scan: &Scan<'_>) -> Option<String> {
 pub(super) fn unusable(case: &Case) -> Answer {
     let mut claims = vec![];
     for planned in planned(case, SHARE_MIN) {
-        for scan in scans_of(&planned) {
-            let Some(obstacle) = obstruction(case, &planned, &scan) else { continue };
-            claims.push(of_obstacle(case, &planned, &scan, obstacle));
+        let scans = scans_of(&planned);
+        let wholes: Vec<Option<String>> =
+            scans.iter().map(|scan| whole_of(case, &planned, scan.relation)).collect();
+        let mut known: Vec<&String> = vec![];
+        for (scan, whole) in scans.iter().zip(&wholes) {
+            // Of a table that is scanned in many parts, one shows what is wrong with all.
+            let whole =
+                whole.as_ref().filter(|whole| wholes.iter().flatten().filter(|one| one == whole).count() > 1);
+            if whole.is_some_and(|whole| known.contains(&whole)) {
+                continue;
+            }
+            let Some(obstacle) = obstruction(case, &planned, scan) else { continue };
+            claims.push(of_obstacle(case, &planned, scan, obstacle, whole.map(String::as_str)));
+            known.extend(whole);
         }
     }
     Answer::of(claims, || "conditions of sequential scans, against the indexes of their tables".to_string())
 }
 
-fn of_obstacle(case: &Case, planned: &Planned<'_>, scan: &Scan<'_>, obstacle: Obstacle) -> Claim {
+/// The table that a relation is a partition of.
+fn whole_of(case: &Case, planned: &Planned<'_>, relation: &str) -> Option<String> {
+    let mut tables = case.at("table", &planned.time.node);
+    let table = tables.find(|table| table.lines.word("relation") == relation)?;
+    Some(table.lines.word("partition_of").to_string()).filter(|whole| !whole.is_empty())
+}
+
+fn of_obstacle(
+    case: &Case,
+    planned: &Planned<'_>,
+    scan: &Scan<'_>,
+    obstacle: Obstacle,
+    whole: Option<&str>,
+) -> Claim {
     let (why, remedy, commands) = obstacle;
     let is_compared = scan.conditions.iter().all(|condition| !condition.how.is_pattern());
     let doubt = doubt(planned, scan);
     let text = format!(
-        "a statement that takes {} of the session time {} {} although it has an index: {why}",
+        "a statement that takes {} of the session time {} {}{} although it has an index: {why}",
         planned.share(),
         if scan.is_walk { "reads all rows of" } else { "scans" },
-        scan.relation
+        scan.relation,
+        whole.map_or(String::new(), |whole| format!("{AMONG_PARTITIONS}{whole},"))
     );
     let usual = severity(planned.statement.share).max(Severity::Medium);
     let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
@@ -115,6 +143,11 @@ fn of_obstacle(case: &Case, planned: &Planned<'_>, scan: &Scan<'_>, obstacle: Ob
         ))
         .because(planned.file())
         .with(is_compared.then_some(NOT_ASIDE), Claim::not)
+        .with(whole, |claim, whole| {
+            claim.because(format!(
+                "if {whole} is partitioned by that column, no partition can be left out either"
+            ))
+        })
         .with(doubt, |claim, lack| claim.lacking(lack).number(UNSURE, 1.0))
         .remedy(remedy, &commands)
 }

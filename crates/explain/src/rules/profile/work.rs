@@ -85,6 +85,9 @@ const COMPRESSED: &str = "SELECT attrelid::regclass AS \"table\", attname, attty
 const COUNT_FUNCTIONS: &str =
     "SELECT tgrelid::regclass AS \"table\", tgname, tgfoid::regproc FROM pg_trigger WHERE NOT tgisinternal;";
 
+/// What checks of foreign keys do.
+pub(crate) const CHECKS_KEYS: &str = "checks foreign keys, row by row";
+
 /// From the narrow ones to those that contain others.
 pub(super) const WORK: &[Work] = &[
     waste(
@@ -376,7 +379,7 @@ pub(super) const WORK: &[Work] = &[
     ),
     usual(
         &["RI_FKey_"],
-        "checks foreign keys, row by row",
+        CHECKS_KEYS,
         "give the referencing columns an index, load in an order that has the referenced rows in memory, or add the constraint after the load (NOT VALID, \
             then VALIDATE \
          CONSTRAINT)",

@@ -27,6 +27,8 @@ const KEPT_TIMES: f64 = 10.0;
 const AS_PLANNED: f64 = 0.2;
 /// What more memory saves of a statement's time at least, so that it is more than a note.
 const SAVED_MUCH: f64 = 0.1;
+/// The same where no sample was in the files: what they cost is only computed then, for a slow CPU.
+const SAVED_UNSEEN: f64 = 0.3;
 /// Of the samples of a statement, those in files below which nothing is certain to be saved.
 const IN_FILES_MIN: f64 = 0.05;
 /// The share of the time of a statement that spills.
@@ -327,7 +329,8 @@ fn of_statement(case: &Case, time: &NodeTime, statement: &StatementTime) -> Opti
         .filter(|step| own.is_none() && !is_build && !step.may_be_more)
         .and_then(|step| less_in_sessions(case, time, bytes, step.bytes));
     let (saved_least, saved_most) = saved(statement, bytes);
-    let severity = if saved_most < SAVED_MUCH { Severity::Low } else { severity(statement.share) };
+    let is_little = saved_most < SAVED_MUCH || saved_least <= 0.0 && saved_most < SAVED_UNSEEN;
+    let severity = if is_little { Severity::Low } else { severity(statement.share) };
     let mut commands: Vec<String> = own.iter().map(|own| own.command.clone()).collect();
     match less {
         Some(_) => commands.push(IN_SESSION.to_string()),

@@ -243,6 +243,24 @@ fn names_that_look_like_messages_of_the_server_are_cut() {
         ("relation \"x\" was terminated by signal 9 \"y\" does not exist", "relation \"x\" ..."),
         ("relation \"x y\" does not exist", "relation \"x y\" does not exist"),
         ("could not open relation \"No space left on device\": x", "could not open relation \" ..."),
+        // Those of the server itself stay whole, with what it puts in front.
+        (
+            "nextval: reached maximum value of sequence \"events_id_seq\" (2147483647)",
+            "nextval: reached maximum value of sequence \"events_id_seq\" (2147483647)",
+        ),
+        (
+            "could not resize shared memory segment \"/PostgreSQL.1\" to 8388608 bytes: No space left on device",
+            "could not resize shared memory segment \"/PostgreSQL.1\" to 8388608 bytes: No space left on device",
+        ),
+        ("sorry, too many clients already", "sorry, too many clients already"),
+        (
+            "database is not accepting commands to avoid wraparound data loss in database \"app\"",
+            "database is not accepting commands to avoid wraparound data loss in database \"app\"",
+        ),
+        (
+            "duplicate key value violates unique constraint \"t_pkey\"",
+            "duplicate key value violates unique constraint \"t_pkey\"",
+        ),
     ] {
         let line = Line {
             pid: 77,
