@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use connect::cluster_file::{ClusterFile, ClusterFileError};
 use connect::conninfo::{self, Pinned, Request, Resolved, Sources};
 use connect::{ConnSpec, ConnectError};
-use engines::{Absent, Cluster, ClusterError, Survey};
+use engines::{Absent, Cluster, ClusterError, Engine, Survey};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -106,7 +106,7 @@ impl Address {
     /// As [`Address::spec`].
     pub(crate) fn online_spec(&self, context: &Context) -> Result<ConnSpec, Failure> {
         let first = self.spec(context)?;
-        let Some(cluster) = self.cluster_of_file()? else { return Ok(first) };
+        let Some(cluster) = self.checked_cluster_of_file()? else { return Ok(first) };
         Ok(entry_of(cluster.entered_where_possible(), context).unwrap_or(first))
     }
 
@@ -116,7 +116,7 @@ impl Address {
     /// As [`Address::spec`].
     pub(crate) fn spec_of_any_copy(&self, context: &Context) -> Result<ConnSpec, Failure> {
         let first = self.spec(context)?;
-        let Some(cluster) = self.cluster_of_file()? else { return Ok(first) };
+        let Some(cluster) = self.checked_cluster_of_file()? else { return Ok(first) };
         Ok(entry_of(cluster.entered_at_any_copy(), context).unwrap_or(first))
     }
 
@@ -137,10 +137,12 @@ impl Address {
         match self.cluster_of_file()? {
             Some(cluster) => {
                 cluster.check_distinct()?;
-                Ok(entered(cluster.following_primary().with_closed_nodes().with_replication(), context))
+                cluster.check_nodes()?;
+                Ok(completed(cluster, context))
             }
             None => {
                 let cluster = discovered(&self.spec(context)?, context, limit)?;
+                cluster.check_nodes()?;
                 for Absent { why, hint, .. } in &cluster.left_out {
                     context.terminal.warn(&format!("{why}; {hint}"));
                 }
@@ -152,18 +154,30 @@ impl Address {
         }
     }
 
+    /// The same for the comparison of a cluster with its engine, which may be another one than the cluster file names.
+    ///
+    /// # Errors
+    /// As [`Address::cluster`].
+    pub(crate) fn cluster_of_any_engine(&self, context: &Context) -> Result<Cluster, Failure> {
+        let Some(cluster) = self.cluster_of_file()? else { return self.cluster(context) };
+        cluster.check_distinct()?;
+        cluster.check_nodes_of_any_engine()?;
+        Ok(completed(cluster, context))
+    }
+
     /// The same for a verb that only reads: a node that cannot be reached is reported, and is no error.
     ///
     /// # Errors
     /// As [`Address::spec`]; also when no node answers, or the cluster file is wrong.
     pub fn survey(&self, context: &Context) -> Result<Survey, Failure> {
-        match self.cluster_of_file()? {
+        match self.checked_cluster_of_file()? {
             Some(cluster) => Ok(Survey { cluster: cluster.following_primary(), absent: vec![] }),
             None => Ok(Cluster::survey(&self.spec(context)?)?),
         }
     }
 
-    /// The same for a verb that can begin without the server: where one is there and takes no session now, it alone, and why.
+    /// The same for a verb that can begin without the server: where one is there and takes no session now, it alone, and why. A cluster file that names
+    /// another engine is a warning, as what the servers do is recorded all the same.
     ///
     /// # Errors
     /// As [`Address::survey`], for other reasons.
@@ -171,8 +185,12 @@ impl Address {
         &self,
         context: &Context,
     ) -> Result<(Survey, Option<ConnectError>), Failure> {
-        if matches!(self, Address::File(_)) {
-            return Ok((self.survey(context)?, None));
+        if let Some(cluster) = self.cluster_of_file()? {
+            if let Err(error) = cluster.check_nodes() {
+                let hint = error.hint().map_or_else(String::new, |hint| format!("; {hint}"));
+                context.terminal.warn(&format!("{error}{hint}"));
+            }
+            return Ok((Survey { cluster: cluster.following_primary(), absent: vec![] }, None));
         }
         let spec = self.spec(context)?;
         match Cluster::survey(&spec) {
@@ -196,6 +214,27 @@ impl Address {
             node.spec = address.adapted(node.spec.clone());
         }
         Ok(Some(cluster))
+    }
+
+    /// The same, after its nodes were found to be what it names.
+    ///
+    /// # Errors
+    /// When the file is wrong.
+    fn checked_cluster_of_file(&self) -> Result<Option<Cluster>, Failure> {
+        let cluster = self.cluster_of_file()?;
+        if let Some(cluster) = &cluster {
+            cluster.check_nodes()?;
+        }
+        Ok(cluster)
+    }
+
+    /// What came of work on this target, with hints that its engine can follow. An engine that cannot be loaded is known by a cluster file only.
+    pub(crate) fn explained<T>(&self, worked: Result<T, Failure>) -> Result<T, Failure> {
+        let engine = self.file().and_then(|named| Engine::parse(&named.file.engine));
+        worked.map_err(|failure| match engine {
+            Some(engine) => failure.about(engine),
+            None => failure,
+        })
     }
 
     /// The cluster file, where one is named.
@@ -229,6 +268,11 @@ fn discovered(spec: &ConnSpec, context: &Context, limit: Duration) -> Result<Clu
         }
         std::thread::sleep(AWAY_PAUSE);
     }
+}
+
+/// The cluster of a file, with what its servers show and the file does not.
+fn completed(cluster: Cluster, context: &Context) -> Cluster {
+    entered(cluster.following_primary().with_closed_nodes().with_replication(), context)
 }
 
 /// The cluster by a node that answers, if any node will do; the one that does not is reported.

@@ -74,9 +74,9 @@ impl Explained for prove::conditions::ProveError {
 
     /// Whatever happens before there is an answer leaves none.
     fn exit(&self) -> Exit {
-        use prove::conditions::ProveError::{Connect, Empty, Interrupted, NoTable, OnNode};
+        use prove::conditions::ProveError::{Connect, Empty, Interrupted, NoTable, NotATable, OnNode};
         match self {
-            Connect(_) | NoTable { .. } | Empty { .. } => Exit::Usage,
+            Connect(_) | NoTable { .. } | NotATable { .. } | Empty { .. } => Exit::Usage,
             OnNode { source, .. } => source.exit(),
             Interrupted => Exit::Interrupted,
             _ => Exit::CannotTell,

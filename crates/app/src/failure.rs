@@ -1,6 +1,8 @@
 //! How a verb fails: an exit code, what went wrong with its causes, and what to type next. Rendered in this one place.
 
 use connect::control::silence::has_given_up;
+use engines::Engine;
+use engines::profile::LoadPath;
 use record::Exit;
 use std::fmt::Write as _;
 use std::panic::{self, AssertUnwindSafe};
@@ -86,6 +88,20 @@ impl Failure {
         self
     }
 
+    /// The same failure of work on this engine: if that cannot be loaded, a hint that leads to `load` gives the reason instead.
+    #[must_use]
+    pub(crate) fn about(mut self, engine: Engine) -> Failure {
+        if let Some(why) = unloadable(engine) {
+            self.hint = self.hint.map(|hint| match leads_to_load(&hint) {
+                true => {
+                    format!("{why}; fill the tables yourself, or drive tables of yours by a script (run -f)")
+                }
+                false => hint,
+            });
+        }
+        self
+    }
+
     /// The same failure with `context` in front: it becomes the message, and the present message the cause.
     #[must_use]
     pub fn context(mut self, context: impl Into<String>) -> Failure {
@@ -128,6 +144,20 @@ impl Failure {
         }
         text
     }
+}
+
+/// Why an engine cannot be loaded, if it cannot.
+pub(crate) fn unloadable(engine: Engine) -> Option<String> {
+    match engine.load {
+        LoadPath::None(reason) => Some(format!("pgfathom load does not support {}: {reason}", engine.title)),
+        LoadPath::Leaves | LoadPath::EachNode | LoadPath::Table => None,
+    }
+}
+
+/// Whether a hint has the verb `load` in it, or pgbench's own way of filling its tables, which is COPY as well.
+fn leads_to_load(hint: &str) -> bool {
+    let words = || hint.split(|letter: char| !letter.is_alphanumeric());
+    words().any(|word| word == "load") || hint.contains("pgbench -i")
 }
 
 /// A message that may quote a server, a program's output, a file or an argument: characters that act on a terminal are shown by their

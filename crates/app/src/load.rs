@@ -56,9 +56,6 @@ impl Plan {
         }
         let opening = self.opening(content.name());
         let mut control = connect::control::connect(&cluster.nodes[0].spec)?;
-        if self.address.file().is_some() {
-            cluster.check_engine(&mut control)?;
-        }
         if let Some(words) = cluster.before_subscribers(&mut control) {
             context.terminal.warn(&words);
         }

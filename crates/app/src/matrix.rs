@@ -96,6 +96,10 @@ impl Plan {
     /// # Errors
     /// When the cluster or its dataset is not what a matrix needs, or no cell could be measured.
     pub fn run(self, context: &Context) -> Result<Exit, Failure> {
+        self.address.explained(self.measured(context))
+    }
+
+    fn measured(&self, context: &Context) -> Result<Exit, Failure> {
         let cluster = self.address.cluster(context)?;
         let entry = cluster.entry_node();
         let spec = cluster.nodes[entry].spec.clone();

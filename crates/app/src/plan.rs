@@ -10,14 +10,15 @@ pub mod words;
 
 use crate::connection::Address;
 use crate::context::{Context, Format, cpus};
-use crate::failure::Failure;
+use crate::failure::{Failure, unloadable};
 use crate::recording;
+use engines::Engine;
 use load::Dataset;
 use load::plan::Chunks;
 use measured::Measured;
 use record::Exit;
 use record::plan::Input;
-use record::plan::input::{Hardware, Loading, Ping, Prices, Rate, Server, WhatIf, Workload};
+use record::plan::input::{Hardware, Loading, Ping, Prices, Rate, Server, TableSize, WhatIf, Workload};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use workloads::dataset::{Registration, Request};
@@ -158,8 +159,10 @@ impl Plan {
         }
         let check = self.check.take();
         let checked = check.map(|run| checked::settle(&mut self.given, &run)).transpose()?;
-        let mut plan = self.computed(context)?;
+        let (mut plan, engine) = self.computed(context)?;
         plan.notes.extend(checked);
+        let unloadable = engine.and_then(unloadable);
+        plan.notes.extend(unloadable.clone());
         match context.format {
             Format::Json => context.terminal.data(&plan.to_json()?),
             Format::Text => {
@@ -181,16 +184,19 @@ impl Plan {
         if let Some(path) = &self.output {
             write(path, &plan.to_json()?)?;
             context.terminal.say(&format!("plan: {}", path.display()));
-            context.terminal.say(&format!(
-                "next: pgfathom load {} --plan {} DBNAME",
-                plan.input.dataset,
-                path.display()
-            ));
+            if unloadable.is_none() {
+                context.terminal.say(&format!(
+                    "next: pgfathom load {} --plan {} DBNAME",
+                    plan.input.dataset,
+                    path.display()
+                ));
+            }
         }
         Ok(if plan.fits { Exit::Ok } else { Exit::Preflight })
     }
 
-    fn computed(&self, context: &Context) -> Result<::plan::Plan, Failure> {
+    /// The plan, and the engine of the target if there is one.
+    fn computed(&self, context: &Context) -> Result<(::plan::Plan, Option<Engine>), Failure> {
         let content = (self.dataset.build)(&self.request)?;
         let live = self.address.as_ref().map(|address| live::read(address, context)).transpose()?;
         let mut server = live.as_ref().map(|live| live.server.clone()).unwrap_or_default();
@@ -201,24 +207,33 @@ impl Plan {
             server.block_bytes
         );
         let measured = self.measured(context)?;
-        if let Some(measured) = &measured {
-            sizes_from = measured.correct(&mut tables);
+        let other_storage = live.as_ref().and_then(|live| live.other_storage.clone());
+        match &measured {
+            _ if other_storage.is_some() => {
+                sizes_from = "values of sampled rows".into();
+                tables = tables.into_iter().map(values_of).collect();
+            }
+            Some(measured) => sizes_from = measured.correct(&mut tables),
+            None => {}
         }
         let hardware = self.given.hardware(live.as_ref());
         let mut loading = self.given.loading(&*content, &hardware, measured.as_ref());
         // A table has no more partitions than, for example, warehouses.
         let volumes = if hardware.is_one_volume { 1 } else { hardware.disks };
         let most = u64::from(content.partitions_max());
-        if loading.partitions.is_none() && hardware.nodes * volumes > most {
+        if other_storage.is_some() {
+            loading.partitions = None;
+        } else if loading.partitions.is_none() && hardware.nodes * volumes > most {
             loading.partitions = Some(most);
         }
+        let engine = live.as_ref().map(|live| live.engine);
         let mut topologies = ::plan::costs::topologies();
         topologies.extend(live.as_ref().and_then(|live| live.topology.clone()));
         let pings = match live {
             Some(live) if self.given.pings.is_empty() => live.pings,
             _ => self.given.pings.clone(),
         };
-        Ok(::plan::compute(Input {
+        let plan = ::plan::compute(Input {
             dataset: content.name().into(),
             flags: flags_of(&*content),
             tables,
@@ -231,12 +246,14 @@ impl Plan {
                 sessions: self.given.sessions,
                 client_us_per_transaction: CLIENT_US_PER_TRANSACTION,
             },
+            other_storage,
             pings,
             topologies,
             prices: self.given.prices.clone(),
             what_if: self.given.what_if.clone(),
             seed: self.given.seed,
-        })?)
+        })?;
+        Ok((plan, engine))
     }
 
     /// What was measured, by a calibration or by an earlier load.
@@ -315,6 +332,12 @@ impl Given {
     }
 }
 
+/// A table of which only the rows and their values are known.
+fn values_of(table: TableSize) -> TableSize {
+    let TableSize { name, rows, is_whole, value_bytes_per_row, .. } = table;
+    TableSize { name, rows, is_whole, value_bytes_per_row, ..TableSize::default() }
+}
+
 /// Transactions of `load` on each node: one for each chunk, which has rows for all nodes.
 fn transactions_of(content: &dyn Dataset, streams: u64, nodes: u64) -> u64 {
     let whole = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
@@ -363,8 +386,11 @@ pub fn open(path: &std::path::Path) -> Result<record::plan::Plan, Failure> {
 
 /// Sets the options of a load as planned, except those that its own flags set.
 pub fn apply(plan: &record::plan::Plan, options: &mut load::Options, has_streams: bool) {
-    let partitions = u32::try_from(plan.layout.partitions).unwrap_or(load::plan::PARTITIONS_MAX);
-    options.partitions.get_or_insert(if partitions > 1 { partitions } else { 0 });
+    // An engine that stores rows otherwise also divides tables itself.
+    if plan.input.other_storage.is_none() {
+        let partitions = u32::try_from(plan.layout.partitions).unwrap_or(load::plan::PARTITIONS_MAX);
+        options.partitions.get_or_insert(if partitions > 1 { partitions } else { 0 });
+    }
     if !has_streams {
         options.streams = usize::try_from(plan.input.loading.streams).unwrap_or(load::plan::STREAMS_MAX);
     }

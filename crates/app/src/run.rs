@@ -186,7 +186,12 @@ impl Plan {
     ///
     /// # Errors
     /// When the plan or its scripts are wrong, or no session could start.
-    pub fn run(mut self, context: &Context) -> Result<Exit, Failure> {
+    pub fn run(self, context: &Context) -> Result<Exit, Failure> {
+        let address = self.address.clone();
+        address.explained(self.driven(context))
+    }
+
+    fn driven(mut self, context: &Context) -> Result<Exit, Failure> {
         // Scripts may come from a pipe that nothing writes, tables may be locked: no reason to go on after a signal.
         let idle = context.stop.nothing_in_flight();
         self.check_sweep()?;

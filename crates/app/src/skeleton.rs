@@ -76,16 +76,13 @@ impl<'a> Opening<'a> {
     /// refused password leaves no directory behind.
     ///
     /// # Errors
-    /// As [`Opening::begin`], and when a node of a cluster file is part of another cluster.
+    /// As [`Opening::begin`].
     pub fn open<'c>(
         &self,
         context: &'c Context,
         target: Target<'_>,
         control: &mut Control,
     ) -> Result<Recording<'c>, Failure> {
-        if let Some(cluster) = target.cluster {
-            cluster.check_members(control)?;
-        }
         let recording = self.begin(context)?;
         self.connected(&recording, target, control)?;
         Ok(recording)

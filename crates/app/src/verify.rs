@@ -63,6 +63,10 @@ impl Plan {
     /// # Errors
     /// When there is nothing to verify, or the verification broke off. A difference is no error: it is exit code 3.
     pub fn run(self, context: &Context) -> Result<Exit, Failure> {
+        self.address.explained(self.verified(context))
+    }
+
+    fn verified(&self, context: &Context) -> Result<Exit, Failure> {
         let cluster = self.address.cluster(context)?;
         wait_for_members(&cluster, context)?;
         let entry = cluster.entry_node();

@@ -12,6 +12,10 @@ const WHY_RATE: &str = "the plan's times hold only if the disks are as fast as i
 /// The items of a plan about nodes and disks. `nodes` are those of the cluster that share the rows, if a database is checked.
 pub fn items(plan: &Plan, nodes: Option<u64>, checks: &Checks) -> Vec<Item> {
     let mut items: Vec<Item> = nodes.into_iter().map(|nodes| of_nodes(plan, nodes)).collect();
+    if plan.input.other_storage.is_some() {
+        // Nothing is planned of its disks.
+        return items;
+    }
     let last = checks.disks.iter().map(|disk| disk.round).max().unwrap_or(0);
     for disk in checks.disks.iter().filter(|disk| disk.round == last) {
         let volumes = volumes_on(plan, checks, disk);

@@ -3,6 +3,7 @@
 //! Work on nodes (load a leaf on its owner, measure each pair of nodes) needs a
 //! connection to each of them. [`Cluster::from_file`] takes them as written; [`Cluster::discover`] queries the catalog.
 
+mod belonging;
 mod discover;
 mod error;
 mod identity;

@@ -16,7 +16,7 @@ pub use discovery::{Catalog, Discovery, Kind, Oracle, Replication, Sets};
 pub use expectation::{Case, Expectation, Levels, Reasons, Statements};
 pub use layout::{
     Arrival, Conflicts, Copies, Ddl, EntryPoints, KeyedTrips, Layout, LoadPath, NodeLinks,
-    REPLICATING_EXTENSIONS, Sizes, Spread,
+    REPLICATING_EXTENSIONS, Sizes, Spread, Storage,
 };
 pub use own::Own;
 pub(crate) use promise::short;
@@ -39,6 +39,8 @@ pub struct Profile {
     pub discovery: Discovery,
     /// The distribution of rows over the nodes, and how tables are created.
     pub layout: Layout,
+    /// How it stores rows.
+    pub storage: Storage,
     /// How much disk a table takes.
     pub sizes: Sizes,
     /// Which nodes take client connections.

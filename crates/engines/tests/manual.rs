@@ -9,7 +9,7 @@ use std::fs;
 use std::path::Path;
 
 use engines::Engine;
-use engines::profile::{CommitCost, Discovery, Kind, LoadPath, table};
+use engines::profile::{CommitCost, Discovery, Kind, LoadPath, Storage, table};
 
 const BEGIN: &str = "<!-- engines: made by crates/engines/tests/manual.rs -->\n";
 const END: &str = "<!-- end of engines -->\n";
@@ -150,6 +150,11 @@ fn section(engine: Engine) -> String {
     write!(text, ". Tried: {}.\n\n", tried(engine)).unwrap();
     let mut lines = discovery(engine);
     lines.push(format!("Layout: {}", engine.layout));
+    if let Storage::Other(how) = engine.storage {
+        lines.push(format!(
+            "Storage: it {how}, so `plan` computes rows, values and times for it, and no bytes on disk"
+        ));
+    }
     lines.push(format!("Entry points: {}", engine.entry));
     lines.push(format!("Load: {}", engine.load));
     lines.push(format!("Verify: {}", verified(engine)));

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use connect::cluster_file::Role;
 use connect::control;
-use engines::cluster::Cluster;
+use engines::cluster::{Cluster, ClusterError, ClusterNode};
 use engines::engine::Engine;
 use engines::placement::{Placement, PlacementError};
 use lab::throwaway::{Throwaway, ThrowawayCluster, installations};
@@ -174,4 +174,66 @@ fn replication_both_ways_is_found_from_every_node() {
         assert_eq!(error.to_string(), "cannot list the nodes of multimaster");
         assert!(error.hint().unwrap().contains("superuser"), "{:?}", error.hint());
     });
+}
+
+/// Servers that a cluster file puts together although each has the catalog of a cluster of its own, or none.
+#[test]
+fn nodes_of_a_file_that_are_no_cluster_of_its_engine_are_refused() {
+    let installation = installations().into_iter().next().unwrap();
+    let start = || Throwaway::start(&installation, &[("allow_system_table_mods", "on")]).unwrap();
+    let (one, other) = (start(), start());
+    let file = |name: &str, specs: &[&connect::ConnSpec]| {
+        let node = |(at, spec): (usize, &&connect::ConnSpec)| {
+            ClusterNode::new(format!("n{}", at + 1), Role::Peer, (**spec).clone())
+        };
+        let nodes = specs.iter().enumerate().map(node).collect();
+        Cluster { engine: engine(name), nodes, partitions: None, left_out: vec![] }
+    };
+    let plain = one.spec();
+    for name in ["citus", "mtm", "shardman", "greenplum", "cockroach", "yugabyte"] {
+        let refused = file(name, &[&plain, &other.spec()]).check_nodes().expect_err(name);
+        assert!(matches!(refused, ClusterError::NotTheEngine { .. }), "{name}: {refused:?}");
+        file(name, &[&plain, &other.spec()]).check_nodes_of_any_engine().expect(name);
+    }
+    for name in ["postgres", "ydb"] {
+        file(name, &[&plain, &other.spec()]).check_nodes().expect(name);
+    }
+    for (name, of) in [("citus", "citus"), ("mtm", "mtm"), ("pgactive", "multimaster")] {
+        for server in [&one, &other] {
+            stand_in(server, name);
+        }
+        let here = one.spec().with_dbname(name);
+        file(of, &[&here, &here]).check_nodes().expect(name);
+        let there = other.spec().with_dbname(name);
+        if name == "pgactive" {
+            // Groups are distinguished by the identities of their nodes.
+            let renamed = "update pgactive.pgactive_nodes set node_sysid = 'x' || node_sysid";
+            other.execute_in(name, renamed).unwrap();
+        }
+        let refused = file(of, &[&here, &there]).check_nodes().expect_err(name);
+        assert!(matches!(refused, ClusterError::OtherCluster { .. }), "{name}: {refused:?}");
+        assert!(refused.hint().is_some());
+        if name != "pgactive" {
+            let refused = file(of, &[&here, &plain]).check_nodes().expect_err(name);
+            assert!(
+                matches!(&refused, ClusterError::NotTheEngine { node, .. } if node == "n2"),
+                "{refused:?}"
+            );
+        }
+    }
+    // An engine without signs of its own is no database of Citus.
+    let citus = one.spec().with_dbname("citus");
+    let refused = file("ydb", &[&citus]).check_nodes().expect_err("it is one of Citus");
+    assert!(matches!(refused, ClusterError::AnotherEngine { word: "citus", .. }), "{refused:?}");
+    file("postgres", &[&citus]).check_nodes().expect("a database of Citus is one of PostgreSQL, too");
+    stand_in(&one, "yugabyte");
+    let yugabyte = one.spec().with_dbname("yugabyte");
+    let refused = file("postgres", &[&yugabyte]).check_nodes().expect_err("it stores rows otherwise");
+    assert!(matches!(refused, ClusterError::AnotherEngine { word: "yugabyte", .. }), "{refused:?}");
+    // A primary, and a standby that is none of its own.
+    let mut unrelated = file("postgres", &[&plain, &other.spec()]);
+    unrelated.nodes[0].role = Role::Primary;
+    unrelated.nodes[1].role = Role::Standby;
+    let refused = unrelated.check_nodes().expect_err("two servers");
+    assert!(matches!(&refused, ClusterError::NotItsStandby { node, .. } if node == "n2"), "{refused:?}");
 }

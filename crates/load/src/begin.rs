@@ -17,7 +17,7 @@ use crate::progress::{Counters, LoadEvent, Meter, Observer, Phase};
 use crate::report::{LoadReport, Outcome};
 use crate::shape::Shape;
 use crate::watch::{self, Watch};
-use crate::{absent, copies, finish, ledger, peers, schema, shard};
+use crate::{absent, copies, finish, ledger, peers, schema, shard, trust};
 
 /// When the load has to end, as time and as the user wrote it.
 type Deadline = (Instant, String);
@@ -185,6 +185,8 @@ fn check_stop_rules(
 ) -> Result<Option<Deadline>, LoadError> {
     if let Some(keep_free_bytes) = options.keep_free_bytes {
         for member in &mut sessions.members {
+            // Where the server runs df a temporary table is made.
+            trust::check_event_triggers(&mut *member.control).map_err(|error| error.at(&member.name))?;
             watch::check_disks(member, name, &options.tablespaces, keep_free_bytes)?;
         }
     }

@@ -234,6 +234,14 @@ pub enum LoadError {
         /// The trigger or rule.
         what: String,
     },
+    /// A rule that replaces what is written to a table.
+    #[error("the rule {rule} of {table} replaces what is written to it (DO INSTEAD)")]
+    Rewritten {
+        /// The table.
+        table: String,
+        /// The rule.
+        rule: String,
+    },
     /// A right with which a role can attach code to a table at any time.
     #[error("{}", engines::trust::may_attach(table, right, owner))]
     MayAttach {

@@ -55,7 +55,7 @@ pub(crate) use history::{HistoryRow, append_history};
 pub(crate) use owned::{
     MARKED, Relation, adopt_tables, dataset_with, mark_copies, own_table, owned_names, relations,
 };
-pub use owned::{check_in_place, check_usable};
+pub use owned::{check_in_place, check_rules, check_usable};
 pub use parameter::parameters;
 pub(crate) use parameter::set_parameters;
 pub(crate) use pending::{forget_pending, note_pending_sql, settle_pending_sql};

@@ -70,6 +70,20 @@ pub(crate) fn check(
     Ok(())
 }
 
+/// Refuses tables with a rule that replaces what this session writes: a statement is then another one, or none.
+pub(crate) fn check_rules(client: &mut impl GenericClient, oids: &[u32]) -> Result<(), LoadError> {
+    let found = client.query(
+        "select c.relname::text, r.rulename::text from pg_rewrite r join pg_class c on c.oid = r.ev_class
+         where r.ev_class = any ($1) and r.is_instead and r.ev_type in ('2', '3', '4') and r.ev_enabled <> 'D'
+           and r.ev_enabled <> case when exists (select from pg_settings where name = 'session_replication_role' and setting = 'replica')
+                               then 'O' else 'R' end
+         order by 1, 2 limit 1",
+        &[&oids],
+    );
+    let found = found.map_err(|source| LoadError::sql("looking for rules of the tables", source))?;
+    found.first().map_or(Ok(()), |row| Err(LoadError::Rewritten { table: row.get(0), rule: row.get(1) }))
+}
+
 /// Takes the rights TRIGGER and REFERENCES on new tables from roles that are not trusted: default privileges may have granted them. To be called
 /// in the transaction that makes the tables. What was taken from whom, in words.
 pub(crate) fn keep_code_out(

@@ -168,6 +168,18 @@ fn a_database_whose_event_trigger_runs_code_of_another_role_gets_no_tables() {
             "{shown}"
         );
         assert_eq!(ran().as_deref(), Some("false"), "nothing ran it");
+        // The client cannot look at this disk, so the server runs df into a temporary table.
+        let gone = server.socket_dir().join("gone");
+        std::fs::create_dir(&gone).unwrap();
+        let mut own = std::process::Command::new("chown");
+        own.arg("--reference").arg(server.socket_dir()).arg(&gone);
+        assert!(own.status().unwrap().success());
+        server.execute(&format!("create tablespace gone location '{}'", gone.display())).unwrap();
+        std::fs::rename(&gone, server.socket_dir().join("moved")).unwrap();
+        let asked = Options { keep_free_bytes: Some(1), tablespaces: vec!["gone".into()], ..options(50, 0) };
+        let error = load_ycsb(&spec, &asked, &Stop::new(), &mut Notes::default()).expect_err("it is refused");
+        assert!(words(&error).contains("the event trigger noted uses public.noted()"), "{}", words(&error));
+        assert_eq!(ran().as_deref(), Some("false"), "not for df either");
         // A function of a superuser is trusted, as is a trigger that is off.
         server.execute_in("e", "alter event trigger noted disable").unwrap();
         load(&spec).expect("it loads");

@@ -48,6 +48,7 @@ mod scripts;
 mod search_path;
 mod signals;
 mod slow_server;
+mod stand_ins;
 mod sweep;
 mod tpcc;
 mod tpcc_cluster;

@@ -76,3 +76,39 @@ fn a_run_of_what_is_built_in_drives_no_tables_of_others() {
         );
     }
 }
+
+/// Of the owner of the tables: what is driven would not be the tables.
+#[test]
+fn rules_and_views_in_the_place_of_tables_are_named() {
+    let installation = installations().into_iter().next().expect("a PostgreSQL");
+    let server = Throwaway::start(&installation, &[]).expect("a throwaway server starts");
+    let lab = TrapLab::of(&server, sprung);
+    let sql = |text: &str| drop(server.execute(text).unwrap_or_else(|error| panic!("{text}: {error}")));
+    lab.expect(0, "load ycsb --rows 300 -q --watch off");
+    lab.expect(0, "load tpcb -s 1 -q --watch off");
+    let refused = |runs: &[&str], words: &str| {
+        for run in runs {
+            let ended = lab.expect(1, run);
+            assert!(
+                ended.stderr.contains(words) && ended.stderr.contains("hint: "),
+                "{run}: {}",
+                ended.stderr
+            );
+        }
+    };
+    let ycsb = ["run -b ycsb-a -T 1", "matrix -T 1", "run -b ycsb-a -c 1,2 -T 100ms"];
+    sql("create rule silent as on update to usertable do instead nothing");
+    refused(&ycsb, "the rule silent of usertable replaces what is written to it");
+    sql(
+        "alter table usertable disable rule silent; create rule beside as on update to usertable do also notify beside",
+    );
+    lab.expect(0, "run -b ycsb-a -t 20 --watch off");
+    sql("create rule silent as on update to pgbench_tellers do instead nothing");
+    let tpcb = ["run -b tpcb-like -T 1", "run -b tpcb -T 1"];
+    refused(&tpcb, "the rule silent of pgbench_tellers replaces what is written to it");
+    sql(
+        "drop rule silent on pgbench_tellers; alter table pgbench_accounts rename to theirs; create view pgbench_accounts as select * from theirs",
+    );
+    refused(&tpcb, "public.pgbench_accounts is a view, not a table");
+    refused(&["prove tpcb"], "public.pgbench_accounts is a view, not a table");
+}

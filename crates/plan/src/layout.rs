@@ -38,6 +38,18 @@ fn largest(input: &Input) -> Option<&TableSize> {
     divided.max_by(|left, right| bytes(left).total_cmp(&bytes(right)))
 }
 
+/// The rows, and the bytes of their values, once each.
+pub(crate) fn values(input: &Input, book: &mut Book) -> Size {
+    let rows = input.tables.iter().fold(0u64, |sum, table| sum.saturating_add(table.rows));
+    let value: f64 = input.tables.iter().map(|table| table.rows as f64 * table.value_bytes_per_row).sum();
+    let given = [
+        ("rows", rows as f64, Unit::Count),
+        ("values per row", value / rows.max(1) as f64, Unit::BytesPerRow),
+    ];
+    let value = book.put("value bytes", "rows * values per row", &given, Unit::Bytes, value);
+    Size { rows, value_bytes: whole(value), ..Size::default() }
+}
+
 pub(crate) fn size(input: &Input, book: &mut Book) -> Size {
     let rows = input.tables.iter().map(|table| table.rows).sum::<u64>();
     let value = total(input, |table| table.value_bytes_per_row);

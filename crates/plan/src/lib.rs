@@ -45,6 +45,9 @@ pub(crate) const STANDBYS_MAX: u64 = 16;
 /// When a number of the input is impossible.
 pub fn compute(input: Input) -> Result<Plan, PlanError> {
     check(&input)?;
+    if input.other_storage.is_some() {
+        return Ok(of_other_storage(input));
+    }
     let mut book = Book::default();
     let size = layout::size(&input, &mut book);
     let layout = layout::layout(&input, &mut book);
@@ -60,18 +63,10 @@ pub fn compute(input: Input) -> Result<Plan, PlanError> {
         Some(scenario) => simulate::run(&scenario),
         None => record::plan::Forecast::default(),
     };
-    let Book { formulas, mut problems, mut notes } = book;
-    problems.sort_by_key(|problem| problem.rank);
-    if forecast.events > 0 && forecast.outcome != simulate::COMPLETE && problems.is_empty() {
-        notes.push(format!("the simulated load does not complete: {}", forecast.outcome));
+    if forecast.events > 0 && forecast.outcome != simulate::COMPLETE && book.problems.is_empty() {
+        book.notes.push(format!("the simulated load does not complete: {}", forecast.outcome));
     }
-    Ok(Plan {
-        schema: SCHEMA.into(),
-        schema_version: record::SCHEMA_VERSION,
-        tool_version: env!("CARGO_PKG_VERSION").into(),
-        fits: problems.is_empty(),
-        problems: problems.into_iter().map(|problem| problem.text).collect(),
-        notes,
+    let parts = Plan {
         size,
         layout,
         space,
@@ -83,9 +78,43 @@ pub fn compute(input: Input) -> Result<Plan, PlanError> {
         commits,
         money,
         forecast,
+        ..Plan::default()
+    };
+    Ok(bound(book, parts, input))
+}
+
+/// The plan for an engine that does not store rows as PostgreSQL does: rows, their values, clients, commits, and the time at a measured rate. What follows from
+/// pages, WAL and transaction ids is left out.
+fn of_other_storage(input: Input) -> Plan {
+    let mut book = Book::default();
+    let size = layout::values(&input, &mut book);
+    let time = pace::time_of_values(&input, &size, &mut book);
+    let clients = pace::clients(&input, &time, &mut book);
+    let commits = costs::commits(&input, &mut book);
+    let money = costs::money(&input, &time, &clients, &mut book);
+    if !input.what_if.is_empty() {
+        book.notes.push(
+            "nothing was simulated: the simulation fills disks, and what rows take on them is unknown".into(),
+        );
+    }
+    bound(book, Plan { size, time, clients, commits, money, ..Plan::default() }, input)
+}
+
+/// The parts of a plan with its book.
+fn bound(book: Book, parts: Plan, input: Input) -> Plan {
+    let Book { formulas, mut problems, notes } = book;
+    problems.sort_by_key(|problem| problem.rank);
+    Plan {
+        schema: SCHEMA.into(),
+        schema_version: record::SCHEMA_VERSION,
+        tool_version: env!("CARGO_PKG_VERSION").into(),
+        fits: problems.is_empty(),
+        problems: problems.into_iter().map(|problem| problem.text).collect(),
+        notes,
         formulas,
         input,
-    })
+        ..parts
+    }
 }
 
 /// Refuses numbers that have no meaning.

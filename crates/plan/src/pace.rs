@@ -11,9 +11,24 @@ const CONNECTIONS_BESIDE: u64 = 3;
 /// A client host is planned to be busy to this share of its cores and its network.
 const CLIENT_BUSY: f64 = 0.7;
 
-pub(crate) fn time(input: &Input, layout: &Layout, size: &Size, space: &Space, book: &mut Book) -> Time {
+/// The time of a load whose rows get their keys as they arrive, at a measured rate. How the rows are spread over the nodes is not known.
+pub(crate) fn time_of_values(input: &Input, size: &Size, book: &mut Book) -> Time {
+    let mut time = needed(input, size.rows, size, book);
+    let Some(rate) = &input.loading.rate else { return time };
+    let values = size.value_bytes as f64;
+    time.rows_per_s = Some(rate.bytes_per_s / (values / size.rows.max(1) as f64));
+    let given = [("value bytes", values, Unit::Bytes), ("rate", rate.bytes_per_s, Unit::BytesPerSecond)];
+    let total = book.put("duration", "value bytes / rate", &given, Unit::Seconds, values / rate.bytes_per_s);
+    time.total_s = Some(total);
+    time.total_s_low = Some(values / rate.high_bytes_per_s);
+    time.total_s_high = Some(values / rate.low_bytes_per_s);
+    spare(&mut time, input, total, rate, book);
+    time
+}
+
+/// The rows to load, and the rate that a deadline needs; a note if no rate is known.
+fn needed(input: &Input, rows: u64, size: &Size, book: &mut Book) -> Time {
     let loading = &input.loading;
-    let rows = if space.is_known { size.rows.min(space.rows_max) } else { size.rows };
     let mut time = Time { rows, ..Time::default() };
     let values = size.value_bytes as f64;
     let per_row = values / size.rows.max(1) as f64;
@@ -29,11 +44,26 @@ pub(crate) fn time(input: &Input, layout: &Layout, size: &Size, space: &Space, b
         time.needed_bytes_per_s = Some(needed);
         time.needed_rows_per_s = Some(needed / per_row);
     }
-    let Some(rate) = &loading.rate else {
-        book.notes
-            .push("no rate is known, so there is no duration: give --rate, --from RUN or --calibrate".into());
-        return time;
-    };
+    if loading.rate.is_none() {
+        book.notes.push("no rate is known, so there is no duration: give --rate or --from RUN".into());
+    }
+    time
+}
+
+/// What is left of the deadline, if there is one.
+fn spare(time: &mut Time, input: &Input, total: f64, rate: &Rate, book: &mut Book) {
+    let Some(deadline) = input.loading.deadline_s else { return };
+    let given = [("deadline", deadline, Unit::Seconds), ("duration", total, Unit::Seconds)];
+    time.spare_s =
+        Some(book.put("spare time", "deadline - duration", &given, Unit::Seconds, deadline - total));
+    judge(time, deadline, rate, book);
+}
+
+pub(crate) fn time(input: &Input, layout: &Layout, size: &Size, space: &Space, book: &mut Book) -> Time {
+    let rows = if space.is_known { size.rows.min(space.rows_max) } else { size.rows };
+    let mut time = needed(input, rows, size, book);
+    let Some(rate) = &input.loading.rate else { return time };
+    let per_row = size.value_bytes as f64 / size.rows.max(1) as f64;
     time.rows_per_s = Some(rate.bytes_per_s / per_row);
     let index = index_seconds(input, layout, rows, book);
     let bytes = per_row * rows as f64;
@@ -50,12 +80,7 @@ pub(crate) fn time(input: &Input, layout: &Layout, size: &Size, space: &Space, b
     (time.copy_s, time.index_s, time.total_s) = (Some(copy), Some(index), Some(total));
     time.total_s_low = Some(bytes / rate.high_bytes_per_s * uneven + index);
     time.total_s_high = Some(bytes / rate.low_bytes_per_s * uneven + index);
-    if let Some(deadline) = loading.deadline_s {
-        let given = [("deadline", deadline, Unit::Seconds), ("duration", total, Unit::Seconds)];
-        time.spare_s =
-            Some(book.put("spare time", "deadline - duration", &given, Unit::Seconds, deadline - total));
-        judge(&time, deadline, rate, book);
-    }
+    spare(&mut time, input, total, rate, book);
     time
 }
 
@@ -217,8 +242,8 @@ pub(crate) fn clients(input: &Input, time: &Time, book: &mut Book) -> Clients {
     );
     let sessions = workload.sessions.div_ceil(hardware.nodes);
     for (who, count) in [("load", connections), ("run", sessions)] {
-        if count > input.server.max_connections {
-            let most = input.server.max_connections;
+        let most = input.server.max_connections;
+        if most > 0 && count > most {
             book.problem(
                 4,
                 format!("{who} needs {count} connections to a node, whose max_connections is {most}"),

@@ -1,6 +1,7 @@
 //! What the terminal shows of a plan: plain ASCII, one topic per line, and the forecast as bars.
 
 use record::number;
+use record::plan::input::OtherStorage;
 use record::plan::{Formula, Plan};
 use std::fmt::Write as _;
 
@@ -17,10 +18,19 @@ const HAPPENED_MAX: usize = 12;
 /// The plan for people; ends with a line feed.
 pub fn report(plan: &Plan) -> String {
     let mut out = String::new();
-    data(&mut out, plan);
-    layout(&mut out, plan);
-    time(&mut out, plan);
-    upkeep(&mut out, plan);
+    match &plan.input.other_storage {
+        None => {
+            data(&mut out, plan);
+            layout(&mut out, plan);
+            time(&mut out, plan);
+            wal(&mut out, plan);
+            upkeep(&mut out, plan);
+        }
+        Some(other) => {
+            values(&mut out, plan, other);
+            time(&mut out, plan);
+        }
+    }
     clients(&mut out, plan);
     commits(&mut out, plan);
     money(&mut out, plan);
@@ -32,6 +42,12 @@ pub fn report(plan: &Plan) -> String {
         line(&mut out, "note", note);
     }
     let result = match (plan.fits, plan.space.is_known) {
+        (false, _) if plan.input.other_storage.is_some() => {
+            "the problems above; whether it fits is not known, because what rows take on disk is unknown"
+        }
+        (true, _) if plan.input.other_storage.is_some() => {
+            "whether it fits is not known, because what rows take on disk is unknown; nothing else speaks against it"
+        }
         (false, _) => "it does not fit",
         (true, true) => "it fits",
         (true, false) => "whether it fits is not known: no capacity is given; nothing else speaks against it",
@@ -98,6 +114,24 @@ fn data(out: &mut String, plan: &Plan) {
     line(out, "sizes", &plan.input.sizes_from);
 }
 
+/// What is known, and what is not, of an engine that stores rows otherwise than PostgreSQL.
+fn values(out: &mut String, plan: &Plan, other: &OtherStorage) {
+    let size = &plan.size;
+    let data = format!(
+        "{}: {}, {} of values",
+        plan.input.dataset,
+        number::counted(size.rows, "row"),
+        bytes(size.value_bytes)
+    );
+    line(out, "data", &data);
+    line(out, "nodes", &number::counted(plan.input.hardware.nodes, "node"));
+    let unknown = format!(
+        "bytes on disk, partitions, log and checkpoints, transaction ids, vacuum: they do not follow from PostgreSQL's pages, because {} {}",
+        other.engine, other.how
+    );
+    line(out, "unknown", &unknown);
+}
+
 fn layout(out: &mut String, plan: &Plan) {
     let (layout, space, hardware) = (&plan.layout, &plan.space, &plan.input.hardware);
     let disks = if layout.volumes_per_node > 1 { "a tablespace for each disk" } else { "one volume" };
@@ -152,7 +186,7 @@ fn layout(out: &mut String, plan: &Plan) {
 }
 
 fn time(out: &mut String, plan: &Plan) {
-    let (time, loading, wal) = (&plan.time, &plan.input.loading, &plan.wal);
+    let (time, loading) = (&plan.time, &plan.input.loading);
     let per_s = |rate: f64| format!("{}/s", number::bytes(rate));
     let mut rates = vec![];
     if let (Some(needed), Some(deadline)) = (time.needed_bytes_per_s, loading.deadline_s) {
@@ -164,12 +198,15 @@ fn time(out: &mut String, plan: &Plan) {
     if !rates.is_empty() {
         line(out, "rate", &rates.join("; "));
     }
-    if let (Some(copy), Some(index), Some(total)) = (time.copy_s, time.index_s, time.total_s) {
+    if let Some(total) = time.total_s {
         let range = [time.total_s_low, time.total_s_high].map(|end| number::duration(end.unwrap_or(total)));
         let spare = time
             .spare_s
             .filter(|spare| *spare >= 0.0)
             .map(|spare| format!(", {} to spare", number::duration(spare)));
+        let parts = time.copy_s.zip(time.index_s).map_or_else(String::new, |(copy, index)| {
+            format!(": copy {}, indexes {}", number::duration(copy), number::duration(index))
+        });
         let rows = if time.rows < plan.size.rows {
             format!(" for {} rows", number::count(time.rows))
         } else {
@@ -179,21 +216,24 @@ fn time(out: &mut String, plan: &Plan) {
             out,
             "time",
             &format!(
-                "{}{rows} ({} to {}): copy {}, indexes {}{}",
+                "{}{rows} ({} to {}){parts}{}",
                 number::duration(total),
                 range[0],
                 range[1],
-                number::duration(copy),
-                number::duration(index),
                 spare.unwrap_or_default()
             ),
         );
     }
+}
+
+fn wal(out: &mut String, plan: &Plan) {
+    let wal = &plan.wal;
     let mut parts = vec![format!("{} of WAL between checkpoints", bytes(wal.checkpoint_bytes))];
     if let (Some(rate), Some(seconds), Some(wanted)) =
         (wal.bytes_per_s, wal.checkpoint_s, wal.max_wal_size_wanted)
     {
-        parts.push(format!("{} on a node, a checkpoint every {}", per_s(rate), number::duration(seconds)));
+        let rate = number::bytes(rate);
+        parts.push(format!("{rate}/s on a node, a checkpoint every {}", number::duration(seconds)));
         parts.push(format!("max_wal_size for one in checkpoint_timeout: {}", bytes(wanted)));
     }
     line(out, "wal", &parts.join("; "));

@@ -39,16 +39,21 @@ pub struct Plan {
     /// Rows and bytes of the whole dataset.
     pub size: Size,
     /// Partitions and volumes.
+    #[serde(skip_serializing_if = "is_unknown")]
     pub layout: Layout,
     /// Space on disk.
+    #[serde(skip_serializing_if = "is_unknown")]
     pub space: Space,
     /// Rates and times of the load.
     pub time: Time,
     /// Transaction ids.
+    #[serde(skip_serializing_if = "is_unknown")]
     pub transactions: Transactions,
     /// Vacuum of everything.
+    #[serde(skip_serializing_if = "is_unknown")]
     pub vacuum: Vacuum,
     /// WAL and checkpoints.
+    #[serde(skip_serializing_if = "is_unknown")]
     pub wal: Wal,
     /// Connections, clients, replicas.
     pub clients: Clients,
@@ -63,7 +68,7 @@ pub struct Plan {
     pub formulas: Vec<Formula>,
 }
 
-/// Rows and bytes of the whole dataset, without standbys.
+/// Rows and bytes of the whole dataset, without standbys. What is none or unknown is absent.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -73,17 +78,28 @@ pub struct Size {
     /// Values as `load` counts them.
     pub value_bytes: u64,
     /// Tables with their maps, without TOAST.
+    #[serde(skip_serializing_if = "is_unknown")]
     pub heap_bytes: u64,
     /// Indexes.
+    #[serde(skip_serializing_if = "is_unknown")]
     pub index_bytes: u64,
     /// TOAST tables with their indexes.
+    #[serde(skip_serializing_if = "is_unknown")]
     pub toast_bytes: u64,
     /// All of these.
+    #[serde(skip_serializing_if = "is_unknown")]
     pub disk_bytes: u64,
     /// Per row.
+    #[serde(skip_serializing_if = "is_unknown")]
     pub disk_bytes_per_row: f64,
     /// WAL of the load.
+    #[serde(skip_serializing_if = "is_unknown")]
     pub wal_bytes: u64,
+}
+
+/// Whether a part of a plan was not computed, or has nothing: as where the engine does not store rows as PostgreSQL does.
+fn is_unknown<T: Default + PartialEq>(part: &T) -> bool {
+    *part == T::default()
 }
 
 /// Partitions and volumes.

@@ -5,8 +5,9 @@ use crate::context::Context;
 use crate::failure::Failure;
 use connect::cluster_file::Role;
 use connect::control::{self, Control};
-use engines::{Cluster, ClusterNode};
-use record::plan::input::{Hardware, Ping, Server, Topology};
+use engines::profile::Storage;
+use engines::{Cluster, ClusterNode, Engine};
+use record::plan::input::{Hardware, OtherStorage, Ping, Server, Topology};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
@@ -27,6 +28,9 @@ pub(super) struct Live {
     pub(super) pings: Vec<Ping>,
     /// How the target commits, in round trips.
     pub(super) topology: Option<Topology>,
+    pub(super) engine: Engine,
+    /// If the engine stores rows otherwise than PostgreSQL does.
+    pub(super) other_storage: Option<OtherStorage>,
 }
 
 /// Reads a target.
@@ -37,10 +41,25 @@ pub(super) fn read(address: &Address, context: &Context) -> Result<Live, Failure
         context.terminal.warn(&format!("{} is not counted: {}", absent.name, absent.why));
     }
     let mut first = control::connect(&cluster.nodes[0].spec)?;
+    let (nodes, standbys) = shape(cluster);
+    let engine = cluster.engine;
+    if let Storage::Other(how) = engine.storage {
+        // Of its settings only this one means what it means on PostgreSQL, and not every engine has it.
+        let settings = settings(&mut first).unwrap_or_default();
+        let most = value(&settings, "max_connections").filter(|most| *most > 0.0).unwrap_or(0.0);
+        let source = format!("not read: PostgreSQL's settings do not apply to {}", engine.title);
+        return Ok(Live {
+            server: Server { source, max_connections: most as u64, ..Server::default() },
+            hardware: Hardware { nodes, standbys, ..Hardware::default() },
+            pings: pings(cluster),
+            topology: topology(cluster, &settings, nodes),
+            engine,
+            other_storage: Some(OtherStorage { engine: engine.title.to_owned(), how: how.to_owned() }),
+        });
+    }
     let settings = settings(&mut first)?;
     let server = server_of(&settings, &mut first)?;
     let volumes = volumes(&mut first, context);
-    let (nodes, standbys) = shape(cluster);
     let hardware = Hardware {
         nodes,
         standbys,
@@ -49,7 +68,8 @@ pub(super) fn read(address: &Address, context: &Context) -> Result<Live, Failure
         disk_bytes: volumes.values().copied().min().unwrap_or(0),
         ..Hardware::default()
     };
-    Ok(Live { server, hardware, pings: pings(cluster), topology: topology(cluster, &settings, nodes) })
+    let topology = topology(cluster, &settings, nodes);
+    Ok(Live { server, hardware, pings: pings(cluster), topology, engine, other_storage: None })
 }
 
 /// Nodes that share the rows, and full copies of each.

@@ -49,6 +49,10 @@ impl Plan {
     /// # Errors
     /// When there is nothing to prove, or no answer at all. A broken condition is no error: it is exit code 3.
     pub fn run(self, context: &Context) -> Result<Exit, Failure> {
+        self.address.explained(self.proved(context))
+    }
+
+    fn proved(&self, context: &Context) -> Result<Exit, Failure> {
         let benchmark = self.benchmark;
         if let Some(other) = self.conditions.iter().find(|one| !benchmark.all().contains(one)) {
             return Err(Failure::usage(format!(
@@ -121,7 +125,10 @@ fn no_outcome(error: ProveError) -> NoOutcome {
 
 fn is_refusal(error: &ProveError) -> bool {
     match error {
-        ProveError::NoTable { .. } | ProveError::Empty { .. } | ProveError::NotTrusted(_) => true,
+        ProveError::NoTable { .. }
+        | ProveError::NotATable { .. }
+        | ProveError::Empty { .. }
+        | ProveError::NotTrusted(_) => true,
         ProveError::OnNode { source, .. } => is_refusal(source),
         _ => false,
     }

@@ -44,7 +44,7 @@ impl Plan {
     /// When the cluster cannot be reached, or another proof works on its tables. A claim that does not hold is no error: it is exit code 3.
     pub fn run(self, context: &Context) -> Result<Exit, Failure> {
         let journal = Arc::new(Journal::begin(&Journal::default_dir())?);
-        let cluster = self.address.cluster(context)?;
+        let cluster = self.address.cluster_of_any_engine(context)?;
         let mut control = connect::control::connect(&cluster.nodes[0].spec)?;
         let server = version(&mut control)?;
         let opening = Opening::new("prove", "engine", self.directory.as_deref());
@@ -138,7 +138,7 @@ impl Plan {
                 context.terminal.data(&shown(line));
             }
         };
-        let testbed = Testbed::there(&self.address, context, journal, (false, Needs::default()))?;
+        let testbed = self.testbed(context, journal, Needs::default())?;
         let is_listed = self.address.file().is_some();
         let mut lines = conformance::run(cluster, &testbed.site, is_listed, &stop, &mut report)?;
         drop(testbed);
@@ -164,6 +164,14 @@ impl Plan {
         Ok(lines)
     }
 
+    fn testbed(&self, context: &Context, journal: &Arc<Journal>, needs: Needs) -> Result<Testbed, Failure> {
+        if self.address.file().is_none() {
+            return Testbed::there(&self.address, context, journal, (false, needs));
+        }
+        let cluster = self.address.cluster_of_any_engine(context)?.with_coordinator_first();
+        Testbed::of(&cluster, &self.address, context, journal, (false, needs))
+    }
+
     /// What commits cost in round trips: measured where the connections between the nodes can be delayed.
     fn commits(
         &self,
@@ -171,8 +179,7 @@ impl Plan {
         journal: &Arc<Journal>,
         stop: &AtomicBool,
     ) -> Result<Vec<Line>, Failure> {
-        let needs = Needs { links: true, ..Needs::default() };
-        let testbed = Testbed::there(&self.address, context, journal, (false, needs))?;
+        let testbed = self.testbed(context, journal, Needs { links: true, ..Needs::default() })?;
         let options = Options { duration: COMMITS, ..Options::default() };
         let settings = Settings::of(&testbed.site.entry(), &options)?;
         Ok(conformance::commits(&testbed.site, &options, settings.waits_for_standbys(), stop))

@@ -231,10 +231,22 @@ impl Testbed {
         journal: &Arc<Journal>,
         (allowed, needs): (bool, Needs),
     ) -> Result<Testbed, Failure> {
-        let cluster = reach(address, context)?;
+        Testbed::of(&reach(address, context)?, address, context, journal, (allowed, needs))
+    }
+
+    /// The same of a cluster that was reached at this address.
+    ///
+    /// # Errors
+    /// As [`Testbed::there`].
+    pub(super) fn of(
+        cluster: &Cluster,
+        address: &Address,
+        context: &Context,
+        journal: &Arc<Journal>,
+        (allowed, needs): (bool, Needs),
+    ) -> Result<Testbed, Failure> {
         if let Ok(mut control) = connect::control::connect(&cluster.nodes[cluster.entry_node()].spec) {
-            cluster.check_members(&mut control)?;
-            warn_of_unlisted(context, &cluster, &mut control);
+            warn_of_unlisted(context, cluster, &mut control);
         }
         let members = cluster.nodes.iter().map(|node| (node.name.as_str(), &node.spec));
         await_members(cluster.engine, members, |words| context.terminal.say(&words));
@@ -245,7 +257,7 @@ impl Testbed {
             }
             Some(address @ FileAddress { file, .. }) => {
                 let ways = NodeWays::of(address.folder())?;
-                let node = |node| Ok(with_ways(node_of(node, file, allowed)?, &cluster, &ways));
+                let node = |node| Ok(with_ways(node_of(node, file, allowed)?, cluster, &ways));
                 let nodes = cluster.nodes.iter().map(node).collect::<Result<_, Failure>>()?;
                 Site::new(cluster.engine, nodes, Arc::clone(journal))
             }

@@ -120,9 +120,13 @@ impl Expected {
         let vacuum = &plan.transactions;
         let read = if loading.is_frozen { vacuum.vacuum_bytes_frozen } else { vacuum.vacuum_bytes };
         let (clients, rate) = (&plan.clients, of_load.unwrap_or(0.0).max(of_run.unwrap_or(0.0)));
+        let connections = Some(clients.connections_per_node.max(clients.sessions_per_node));
+        if plan.input.other_storage.is_some() {
+            return Expected { connections, ..Expected::default() };
+        }
         Expected {
             wal_bytes_per_s: plan.wal.bytes_per_s,
-            connections: Some(clients.connections_per_node.max(clients.sessions_per_node)),
+            connections,
             data_bytes: Some(read as f64),
             xids_per_s: (rate > 0.0).then_some(rate),
             storage: Some(Storage {

@@ -100,6 +100,34 @@ pub enum ClusterError {
         /// The database that its connection names.
         dbname: String,
     },
+    /// The engine of the cluster file has no signs of its own, and the database has those of another one.
+    #[error(
+        "the engine of the cluster file is {engine}, and the database {dbname:?} of node {node:?} is one of {found}, not of {title}"
+    )]
+    AnotherEngine {
+        /// The word in the file.
+        engine: &'static str,
+        /// The engine.
+        title: &'static str,
+        /// The node.
+        node: String,
+        /// The database that its connection names.
+        dbname: String,
+        /// The engine that it is one of.
+        found: &'static str,
+        /// What a cluster file calls that.
+        word: &'static str,
+    },
+    /// A standby of the cluster file is a copy of none of its other nodes.
+    #[error(
+        "node {node:?} of the cluster file is a standby, and its server is no copy of {first:?}: their system identifiers differ"
+    )]
+    NotItsStandby {
+        /// The standby.
+        node: String,
+        /// A node that takes writes.
+        first: String,
+    },
     /// The cluster file names several nodes, and the database of the first one has no other: all rows would be there.
     #[error(
         "the cluster file names {named} nodes, and in the database {dbname:?} of node {node:?} {title} has no node beside it: all rows would be there"
@@ -201,8 +229,14 @@ impl ClusterError {
                 "name the database that is (dbname in each connection, or -d), or write engine = \"postgres\" for servers that do not work together".to_owned(),
             ),
             ClusterError::NoOthers { .. } => Some(
-                "add the other nodes in that database, name another database (-d), or name the node alone (-h, -p) to load it all the same".to_owned(),
+                "add the other nodes in that database, name another database (-d), or name the node alone (-h, -p) to work with it all the same".to_owned(),
             ),
+            ClusterError::AnotherEngine { word, .. } => Some(format!(
+                "write engine = \"{word}\" in the cluster file, or correct the connection of that [[node]]"
+            )),
+            ClusterError::NotItsStandby { .. } => {
+                Some("correct the role or the connection of one [[node]] in the cluster file, or remove it".to_owned())
+            }
             ClusterError::NodeState { .. } => Some(
                 "start it, or write a cluster file without it, and name it with --cluster".to_owned(),
             ),

@@ -5,7 +5,7 @@ use super::identity;
 use super::identity::PROBE_TIMEOUT;
 use super::{Cluster, ClusterError, ClusterNode};
 use crate::catalog::{self, TextRow};
-use crate::engine::{Engine, Signs, replications, signs};
+use crate::engine::{Engine, replications, signs};
 use crate::profile::{Discovery, Replication};
 
 use connect::ConnSpec;
@@ -29,79 +29,6 @@ impl Cluster {
     /// When the catalog cannot be read.
     pub fn engine_of(control: &mut Control) -> Result<Engine, ClusterError> {
         discover::engine(control, &mut Reach::Noted(&mut vec![]))
-    }
-
-    /// Checks that the database of the first node, to which `control` is a connection, is part of the engine that a cluster file names.
-    ///
-    /// # Errors
-    /// [`ClusterError::NotTheEngine`] if it is not, [`ClusterError::NoOthers`] if it has no other nodes there; those of [`Cluster::engine_of`].
-    pub fn check_engine(&self, control: &mut Control) -> Result<(), ClusterError> {
-        self.check_engine_of(0, control)?;
-        let Discovery::Catalog(known) = self.engine.discovery else { return Ok(()) };
-        if self.nodes.len() < 2 || !known.reach_nodes {
-            return Ok(());
-        }
-        match catalog::rows(&mut **control, known.nodes) {
-            Ok(rows) if rows.len() < 2 => Err(ClusterError::NoOthers {
-                title: self.engine.title,
-                node: self.nodes[0].name.clone(),
-                dbname: self.nodes[0].spec.dbname.clone(),
-                named: self.nodes.len(),
-            }),
-            // A catalog that this role may not read is reported by the step that needs it.
-            Ok(_) | Err(_) => Ok(()),
-        }
-    }
-
-    fn check_engine_of(&self, index: usize, control: &mut Control) -> Result<(), ClusterError> {
-        let is_of_it = |sign: &Signs| sign.engine == self.engine;
-        if !signs().iter().any(is_of_it) || discover::detect(control)?.iter().any(is_of_it) {
-            return Ok(());
-        }
-        let node = &self.nodes[index];
-        Err(ClusterError::NotTheEngine {
-            engine: self.engine.name(),
-            title: self.engine.title,
-            node: node.name.clone(),
-            dbname: node.spec.dbname.clone(),
-        })
-    }
-
-    /// Checks that the other nodes of a cluster file are part of the cluster to whose first node `control` is a connection, where its engine has a catalog
-    /// of its own that is the same on all nodes. A node that does not answer at once is left out: the step that needs it reports that.
-    ///
-    /// # Errors
-    /// [`ClusterError::NotTheEngine`], [`ClusterError::OtherCluster`].
-    pub fn check_members(&self, control: &mut Control) -> Result<(), ClusterError> {
-        let Discovery::Catalog(known) = self.engine.discovery else { return Ok(()) };
-        if self.nodes.len() < 2
-            || !known.reach_nodes
-            || !signs().iter().any(|sign| sign.engine == self.engine)
-        {
-            return Ok(());
-        }
-        // Whether the servers are of this engine at all is what `prove engine` finds out.
-        if self.check_engine(control).is_err() {
-            return Ok(());
-        }
-        let here = addresses(&self.rows_of_nodes(control));
-        for (index, node) in self.nodes.iter().enumerate().skip(1) {
-            let mut spec = node.spec.clone().without_jit();
-            spec.connect_timeout.get_or_insert(PROBE_TIMEOUT);
-            let Ok(mut control) = connect::control::connect_shared(&spec) else { continue };
-            self.check_engine_of(index, &mut control)?;
-            let there = addresses(&self.rows_of_nodes(&mut control));
-            // A catalog with no addresses is one that this role may not read, or that of a node without others.
-            if !here.is_empty() && !there.is_empty() && here.iter().all(|address| !there.contains(address)) {
-                return Err(ClusterError::OtherCluster {
-                    node: node.name.clone(),
-                    first: self.nodes[0].name.clone(),
-                    there,
-                    here,
-                });
-            }
-        }
-        Ok(())
     }
 
     /// The addresses of nodes that the engine's catalog has and this cluster does not, as after a node was added. Empty as well where the catalog cannot be
@@ -142,15 +69,20 @@ impl Cluster {
 
     /// The nodes by the catalog of this server, as the engine or the replication system in it lists them.
     fn rows_of_nodes(&self, control: &mut Control) -> Vec<TextRow> {
+        self.listed_nodes(control).unwrap_or_default()
+    }
+
+    /// The same; `None` where there is no such catalog, or this role may not read it.
+    pub(super) fn listed_nodes(&self, control: &mut Control) -> Option<Vec<TextRow>> {
         let listing = match self.engine.discovery {
-            Discovery::Catalog(known) => Some(known.nodes),
+            Discovery::Catalog(known) => known.nodes,
             Discovery::Copies(known) => known.iter().find_map(|replication| {
                 let sign = catalog::rows(&mut **control, &format!("select {}", replication.sign)).ok()?;
                 sign.first()?.is_true(0).then_some(replication.nodes)
-            }),
-            Discovery::Native | Discovery::None(_) => None,
+            })?,
+            Discovery::Native | Discovery::None(_) => return None,
         };
-        listing.and_then(|nodes| catalog::rows(&mut **control, nodes).ok()).unwrap_or_default()
+        catalog::rows(&mut **control, listing).ok()
     }
 
     /// The same with the replication system that the first node that answers has, where a profile covers several and a cluster file has the engine: what
@@ -273,15 +205,6 @@ pub fn libraries(setting: &str) -> Vec<String> {
         entry.rsplit('/').next().unwrap_or(entry).trim_end_matches(".so").to_lowercase()
     };
     setting.split(',').map(name).filter(|name| !name.is_empty()).collect()
-}
-
-/// The addresses of nodes, as their catalog has them.
-fn addresses(rows: &[TextRow]) -> Vec<String> {
-    let address = |row: &TextRow| match row.get(8) {
-        Some(conninfo) => Some(conninfo.to_owned()),
-        None => Some(format!("{}:{}", row.get(2)?, row.get(3)?)),
-    };
-    rows.iter().filter_map(address).collect()
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use crate::profile::short::{A, F, S};
 use crate::profile::{
     Arrangement, Case, Catalog, Commit, Discovery, EntryPoints, Expectation, Isolation, KeyedTrips, Layout,
     Levels, LoadPath, NodeLinks, Oracle, Own, Profile, Promise, Protocol, Reasons, Sizes, Spread, Statements,
-    Tried,
+    Storage, Tried,
 };
 
 /// A worker with metadata is an entry point. The coordinator counts as a shard when it may hold shards itself. A cluster whose coordinator was
@@ -130,6 +130,7 @@ pub(super) static PROFILE: Profile = Profile {
         // In a schema that is distributed itself each new table is on the node of the schema, and these functions refuse it.
         unless: "exists (select 1 from pg_catalog.pg_dist_partition where logicalrelid = pg_catalog.to_regclass('{table}'))",
     }),
+    storage: Storage::Pages,
     sizes: SIZES,
     entry: EntryPoints::EveryNode,
     load: LoadPath::Table,

@@ -3,7 +3,8 @@
 use crate::profile::short::{A, F};
 use crate::profile::{
     Arrangement, Case, Catalog, Commit, Discovery, EntryPoints, Expectation, Isolation, Layout, Levels,
-    LoadPath, NodeLinks, Oracle, Own, Profile, Promise, Protocol, Reasons, Sizes, Spread, Statements, Tried,
+    LoadPath, NodeLinks, Oracle, Own, Profile, Promise, Protocol, Reasons, Sizes, Spread, Statements,
+    Storage, Tried,
 };
 
 const NODES: &str = "\
@@ -53,6 +54,9 @@ pub(super) static PROFILE: Profile = Profile {
         own: &Own::NOTHING,
     }),
     layout: Layout::Spread(Spread::ByItself),
+    storage: Storage::Other(
+        "keeps rows as pairs of keys and values in LSM trees, several replicas of each, and the log of its consensus instead of WAL",
+    ),
     sizes: Sizes::OF_ONE_NODE,
     entry: EntryPoints::EveryNode,
     load: LoadPath::Table,

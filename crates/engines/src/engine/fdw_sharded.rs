@@ -3,7 +3,7 @@
 use crate::profile::short::{A, F, S};
 use crate::profile::{
     Arrangement, Case, Commit, Discovery, EntryPoints, Expectation, Isolation, KeyedTrips, Layout, Levels,
-    LoadPath, NodeLinks, Profile, Promise, Protocol, Reasons, Sizes, Statements, Tried,
+    LoadPath, NodeLinks, Profile, Promise, Protocol, Reasons, Sizes, Statements, Storage, Tried,
 };
 
 const ONE_AFTER_ANOTHER: &str = "no two-phase commit";
@@ -15,6 +15,7 @@ pub(super) static PROFILE: Profile = Profile {
     tried: Tried::Live("PostgreSQL 15 and 18, three nodes"),
     discovery: Discovery::Native,
     layout: Layout::ForeignPartitions,
+    storage: Storage::Pages,
     sizes: Sizes::OF_ONE_NODE,
     entry: EntryPoints::EveryNode,
     load: LoadPath::Leaves,

@@ -3,7 +3,8 @@
 use crate::profile::short::{A, F, N};
 use crate::profile::{
     Arrangement, Case, Catalog, Commit, Discovery, EntryPoints, Expectation, Isolation, Layout, Levels,
-    LoadPath, NodeLinks, Oracle, Own, Profile, Promise, Protocol, Reasons, Sizes, Spread, Statements, Tried,
+    LoadPath, NodeLinks, Oracle, Own, Profile, Promise, Protocol, Reasons, Sizes, Spread, Statements,
+    Storage, Tried,
 };
 
 /// Content -1 is the coordinator, the others are segments. Only acting primaries; mirrors take no sessions.
@@ -56,6 +57,7 @@ pub(super) static PROFILE: Profile = Profile {
         own: &Own::NOTHING,
     }),
     layout: Layout::Spread(Spread::ByItself),
+    storage: Storage::Pages,
     sizes: Sizes::OF_ONE_NODE,
     entry: EntryPoints::Coordinator,
     load: LoadPath::Table,

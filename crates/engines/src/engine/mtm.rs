@@ -7,7 +7,7 @@ use crate::profile::short::{A, F, M};
 use crate::profile::{
     Arrangement, Arrival, Case, Commit, Conflicts, Copies, Ddl, Discovery, EntryPoints, Expectation,
     Isolation, Layout, Levels, LoadPath, NodeLinks, Own, Profile, Promise, Protocol, Reasons, Replication,
-    Sizes, Statements, Tried,
+    Sizes, Statements, Storage, Tried,
 };
 
 const NODES: &str = "\
@@ -70,6 +70,7 @@ pub(super) static PROFILE: Profile = Profile {
         conflicts: Conflicts::Refused,
         arrival: Arrival::Rows,
     }),
+    storage: Storage::Pages,
     sizes: Sizes::OF_ONE_NODE,
     entry: EntryPoints::EveryNode,
     load: LoadPath::Table,

@@ -7,7 +7,7 @@ use crate::profile::short::{A, F};
 use crate::profile::{
     Arrangement, Arrival, Case, Commit, Conflicts, Copies, Ddl, Discovery, EntryPoints, Expectation,
     Isolation, Layout, Levels, LoadPath, NodeLinks, Own, Profile, Promise, Protocol, Reasons, Replication,
-    Sizes, Statements, Tried,
+    Sizes, Statements, Storage, Tried,
 };
 use crate::trust::trusted;
 
@@ -241,6 +241,7 @@ pub(super) static PROFILE: Profile = Profile {
         conflicts: Conflicts::Unresolved,
         arrival: Arrival::Slots,
     }),
+    storage: Storage::Pages,
     sizes: Sizes::OF_ONE_NODE,
     entry: EntryPoints::EveryNode,
     load: LoadPath::EachNode,

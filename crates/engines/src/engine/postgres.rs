@@ -3,7 +3,7 @@
 use crate::profile::short::{A, F, with};
 use crate::profile::{
     Arrangement, Case, Commit, Discovery, Entry, EntryPoints, Expectation, Isolation, Layout, Levels,
-    LoadPath, NodeLinks, Profile, Promise, Protocol, Reasons, Setting, Sizes, Statements, Tried,
+    LoadPath, NodeLinks, Profile, Promise, Protocol, Reasons, Setting, Sizes, Statements, Storage, Tried,
 };
 
 /// On each node of a replicated cluster.
@@ -18,6 +18,7 @@ pub(super) static PROFILE: Profile = Profile {
     tried: Tried::Live("PostgreSQL 15 and 18"),
     discovery: Discovery::Native,
     layout: Layout::OneServer,
+    storage: Storage::Pages,
     sizes: Sizes::OF_ONE_NODE,
     entry: EntryPoints::Primary,
     load: LoadPath::Leaves,

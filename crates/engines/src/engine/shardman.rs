@@ -5,7 +5,7 @@ use crate::profile::short::{A, F, with};
 use crate::profile::{
     Arrangement, Case, Catalog, Commit, Discovery, Entry, EntryPoints, Expectation, Isolation, Layout,
     Levels, LoadPath, NodeLinks, Oracle, Own, Profile, Promise, Protocol, Reasons, Setting, Sizes, Spread,
-    Statements, Tried,
+    Statements, Storage, Tried,
 };
 use crate::trust::trusted;
 
@@ -86,6 +86,7 @@ pub(super) static PROFILE: Profile = Profile {
         own: &Own::NOTHING,
     }),
     layout: Layout::Spread(Spread::Parameter("distributed_by = '{column}'")),
+    storage: Storage::Pages,
     sizes: Sizes::OF_ONE_NODE,
     entry: EntryPoints::EveryNode,
     load: LoadPath::Table,

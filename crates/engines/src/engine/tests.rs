@@ -49,6 +49,9 @@ fn every_engine_lists_its_promises_and_limits() {
 fn values_of_one_engine_fit_each_other() {
     for engine in Engine::ALL {
         let is_by_pgfathom = engine.layout == Layout::ForeignPartitions;
+        // Hints know an engine that cannot be loaded by the cluster file.
+        let cannot_load = matches!(engine.load, LoadPath::None(_));
+        assert!(!cannot_load || matches!(engine.discovery, Discovery::None(_)), "{engine}");
         assert!(!is_by_pgfathom || engine.links == NodeLinks::ForeignServers, "{engine}");
         assert_eq!(engine.load == LoadPath::EachNode, engine.layout.publishes(), "{engine}");
         assert_eq!(

@@ -3,7 +3,7 @@
 use crate::profile::short::{F, unless};
 use crate::profile::{
     Arrangement, Case, Commit, Discovery, EntryPoints, Expectation, Isolation, Layout, Levels, LoadPath,
-    NodeLinks, Profile, Promise, Protocol, Reasons, Setting, Sizes, Spread, Statements, Tried,
+    NodeLinks, Profile, Promise, Protocol, Reasons, Setting, Sizes, Spread, Statements, Storage, Tried,
 };
 
 const NO_PGWIRE: &str =
@@ -18,6 +18,9 @@ pub(super) static PROFILE: Profile = Profile {
     tried: Tried::Documentation,
     discovery: Discovery::None(NO_PGWIRE),
     layout: Layout::Spread(Spread::ByItself),
+    storage: Storage::Other(
+        "keeps rows in the LSM trees of its tablets, on a distributed storage of their own that writes several copies",
+    ),
     sizes: Sizes::OF_ONE_NODE,
     entry: EntryPoints::EveryNode,
     load: LoadPath::None(NO_BULK),

@@ -190,6 +190,15 @@ impl Sizes {
     }
 }
 
+/// How the engine stores rows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Storage {
+    /// As PostgreSQL does: pages of tables, indexes and TOAST, WAL, and vacuum.
+    Pages,
+    /// Otherwise, as the end of a sentence about the engine: what is computed from PostgreSQL's pages says nothing about it.
+    Other(&'static str),
+}
+
 /// How bulk data gets in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LoadPath {

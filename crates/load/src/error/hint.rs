@@ -67,7 +67,7 @@ impl LoadError {
             | LoadError::NotTrusted { .. }
             | LoadError::ForeignCode { .. }
             | LoadError::EventTrigger(_) | LoadError::OpenPath { .. } | LoadError::MayAttach { .. }
-            | LoadError::Attached { .. }
+            | LoadError::Attached { .. } | LoadError::Rewritten { .. }
             | LoadError::NotATable { .. }
             | LoadError::MovedTable { .. }
             | LoadError::RowSecurity { .. }
@@ -121,6 +121,10 @@ impl LoadError {
             LoadError::OpenPath { .. } => engines::trust::OTHER_PATH.into(),
             LoadError::MayAttach { table, owner, .. } => engines::trust::revoke(table, owner),
             LoadError::Attached { .. } => "drop it: it could change or refuse the rows that are loaded".into(),
+            LoadError::Rewritten { table, rule } => {
+                let rule = connect::sql::identifier(rule);
+                format!("switch it off, as nothing that is measured would be the table's: alter table {table} disable rule {rule}")
+            }
             LoadError::NotATable { name, .. } => format!("drop or rename {name}, then load the dataset anew with --restart"),
             LoadError::MovedTable { table, now } => format!(
                 "move it back to {table} (alter table {now} set schema or rename to), or load the dataset again with --restart"

@@ -187,7 +187,26 @@ fn check_listed(
 /// As above; also when the query fails.
 pub fn check_usable(client: &mut impl GenericClient, schema: &str, oids: &[u32]) -> Result<(), LoadError> {
     trust::check_schema(client, schema)?;
-    trust::check(client, oids, trust::Purpose::Use)
+    trust::check(client, oids, trust::Purpose::Use)?;
+    let views = client.query(
+        "select relname::text, relkind::text from pg_class where oid = any ($1) and relkind not in ('r', 'p', 'f') order by 1 limit 1",
+        &[&oids],
+    );
+    if let Some(row) = sql("looking for views in the place of tables", views)?.first() {
+        let (name, kind) = (row.get::<_, String>(0), row.get::<_, &str>(1).chars().next().unwrap_or('?'));
+        let kind = Relation { name: name.clone(), kind, ours: false }.kind_name().to_owned();
+        return Err(LoadError::NotATable { name: format!("{schema}.{name}"), kind });
+    }
+    trust::check_rules(client, oids)
+}
+
+/// Refuses a dataset whose tables have a rule that replaces what is written to them.
+///
+/// # Errors
+/// As above; also when the query fails.
+pub fn check_rules(client: &mut impl GenericClient, dataset: &Dataset) -> Result<(), LoadError> {
+    let oids = trust::tables_of(client, dataset.id, &dataset.schema_name)?;
+    trust::check_rules(client, &oids)
 }
 
 /// Refuses a dataset whose tables this session should not use: they are views by now, bear another name, belong to a role it does not trust,

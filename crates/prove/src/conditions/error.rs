@@ -17,6 +17,14 @@ pub enum ProveError {
         /// What fills it.
         fill: &'static str,
     },
+    /// A view stands in the place of one of the tables.
+    #[error("{name} is a {kind}, not a table")]
+    NotATable {
+        /// Its name, with the schema.
+        name: String,
+        /// What it is.
+        kind: String,
+    },
     /// A table, or something attached to it, belongs to a role whose code must not run with our rights.
     #[error("{0}")]
     NotTrusted(engines::trust::Distrust),
@@ -69,6 +77,9 @@ impl ProveError {
             ProveError::NoTable { fill, .. } => {
                 Some(format!("load it: {fill}, or name the database that holds the tables"))
             }
+            ProveError::NotATable { name, .. } => Some(format!(
+                "give the table its name back, and drop or rename {name}: the conditions are those of tables"
+            )),
             ProveError::NotTrusted(distrust) => Some(distrust.hint()),
             ProveError::OnNode { source, .. } => source.hint(),
             ProveError::Copies(error) => error.hint(),

@@ -129,10 +129,12 @@ fn names(
     let mut users = hot::connect(&spec.clone().with_pinned(Pinned::Nothing))?;
     let path = "select pg_catalog.unnest(pg_catalog.current_schemas(true))";
     let path = users.simple_query(path).map_err(ProveError::sql(DOING))?;
+    let path: Vec<String> =
+        path.iter().map(|row| text_of(row.first().and_then(|value| value.as_deref()))).collect();
     let mut missing = None;
-    for schema in path.iter().map(|row| text_of(row.first().and_then(|value| value.as_deref()))) {
-        let found = tables_of(connection, &schema).map_err(ProveError::sql(DOING))?;
-        match names_in(what, &schema, &found) {
+    for schema in &path {
+        let found = tables_of(connection, schema).map_err(ProveError::sql(DOING))?;
+        match names_in(what, schema, &found) {
             Ok((names, oids)) => {
                 for oid in oids {
                     if let Some(distrust) =
@@ -151,7 +153,30 @@ fn names(
         }
     }
     let table = missing.map_or_else(|| what.tables()[0].called[0], |(_, name)| name);
-    Err(ProveError::NoTable { table, fill: what.fill() })
+    match instead(connection, &path, table).map_err(ProveError::sql(DOING))? {
+        Some((name, kind)) => Err(ProveError::NotATable { name, kind }),
+        None => Err(ProveError::NoTable { table, fill: what.fill() }),
+    }
+}
+
+/// A view that stands in the place of a table, with its schema, and what it is.
+fn instead(
+    connection: &mut HotConnection,
+    path: &[String],
+    table: &str,
+) -> Result<Option<(String, String)>, QueryError> {
+    let path: Vec<String> = path.iter().map(|schema| sql::literal(schema)).collect();
+    let found = connection.simple_query(&format!(
+        "select n.nspname || '.' || c.relname, case c.relkind when 'm' then 'materialized view' else 'view' end \
+         from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace \
+         where c.relkind in ('v', 'm') and c.relname = {} and n.nspname in ({}) order by 1 limit 1",
+        sql::literal(table.trim_matches('"')),
+        path.join(", ")
+    ));
+    // Without a schema in the path there is no list.
+    let found = if path.is_empty() { vec![] } else { found? };
+    let words = |row: &[Option<Vec<u8>>], at: usize| text_of(row.get(at).and_then(|value| value.as_deref()));
+    Ok(found.first().map(|row| (words(row, 0), words(row, 1))))
 }
 
 /// The tables of a schema by name, with their oids.

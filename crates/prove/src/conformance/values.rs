@@ -27,7 +27,8 @@ pub(super) fn check(stage: &mut Stage<'_>) {
         discovery,
         // Tables are made by it: `routing`, `ddl`.
         layout,
-        // `sizes`, `copy`, `links` and `wal`.
+        // `sizes`, `copy`, `links` and `wal`; no query shows how rows are stored.
+        storage: _,
         sizes: _,
         load: _,
         links: _,
@@ -38,11 +39,10 @@ pub(super) fn check(stage: &mut Stage<'_>) {
         commit: Commit { protocol: _, error_undoes },
         levels,
         statements,
-        // `isolation`, and a line for each.
+        // `isolation`, and a line for each; the reasons are words of verdicts.
         promises: _,
         expectations: _,
         limits: _,
-        // Words of verdicts.
         reasons: _,
     } = *stage.site.engine;
     if !matches!(layout, Layout::Spread(_)) {

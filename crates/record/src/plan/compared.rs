@@ -54,6 +54,8 @@ impl Plan {
         // A load that continued another one wrote only its own rows.
         let loaded = summary.rows.filter(|rows| *rows > 0);
         let per_row = |bytes: u64, rows: u64| (rows > 0).then(|| bytes as f64 / rows as f64);
+        // Nothing on disk is planned of an engine that stores rows otherwise.
+        let planned = |bytes: u64| per_row(bytes, size.rows).filter(|_| self.input.other_storage.is_none());
         let disk = totals.table_bytes_on_disk + totals.index_bytes_on_disk;
         let is_whole = loaded == Some(rows);
         vec![
@@ -70,26 +72,26 @@ impl Plan {
             (
                 "table bytes per row",
                 Unit::BytesPerRow,
-                per_row(size.heap_bytes + size.toast_bytes, size.rows),
+                planned(size.heap_bytes + size.toast_bytes),
                 per_row(totals.table_bytes_on_disk, rows),
             ),
             (
                 "index bytes per row",
                 Unit::BytesPerRow,
-                per_row(size.index_bytes, size.rows),
+                planned(size.index_bytes),
                 per_row(totals.index_bytes_on_disk, rows),
             ),
-            ("bytes per row", Unit::BytesPerRow, per_row(size.disk_bytes, size.rows), per_row(disk, rows)),
+            ("bytes per row", Unit::BytesPerRow, planned(size.disk_bytes), per_row(disk, rows)),
             (
                 "WAL bytes per row",
                 Unit::BytesPerRow,
-                per_row(size.wal_bytes, size.rows),
+                planned(size.wal_bytes),
                 loaded.and_then(|rows| per_row(totals.wal_bytes?, rows)),
             ),
             (
                 "disk",
                 Unit::Bytes,
-                per_row(size.disk_bytes, size.rows).map(|bytes| bytes * time.rows as f64),
+                planned(size.disk_bytes).map(|bytes| bytes * time.rows as f64),
                 (rows > 0).then_some(disk as f64),
             ),
         ]

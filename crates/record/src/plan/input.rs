@@ -24,6 +24,9 @@ pub struct Input {
     pub loading: Loading,
     /// What runs afterwards.
     pub workload: Workload,
+    /// The engine of the target, if it stores rows otherwise than PostgreSQL does; absent: as PostgreSQL.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub other_storage: Option<OtherStorage>,
     /// Round trips between nodes.
     pub pings: Vec<Ping>,
     /// How commits travel between nodes.
@@ -37,7 +40,18 @@ pub struct Input {
     pub seed: u64,
 }
 
-/// One table of the dataset, and what a row of it takes.
+/// An engine whose bytes on disk, log and upkeep do not follow from PostgreSQL's pages: a plan has none of these figures for it.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct OtherStorage {
+    /// The engine.
+    pub engine: String,
+    /// How it stores rows, as the end of a sentence about it.
+    pub how: String,
+}
+
+/// One table of the dataset, and what a row of it takes. What is unknown for the engine is 0.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "PlannedTable"))]
@@ -150,7 +164,7 @@ pub struct Server {
     pub freeze_max_age: u64,
     /// The age of the oldest database, by the live server.
     pub age: u64,
-    /// `max_connections`.
+    /// `max_connections`; 0: unknown.
     pub max_connections: u64,
 }
 

@@ -51,7 +51,11 @@ pub(crate) fn alone(plan: &Plan, text: &str) -> String {
          <main id=\"main\">\n",
         escape(&plan.input.dataset)
     );
-    let verdict = if plan.fits { "The plan fits" } else { "The plan does not fit" };
+    let verdict = match plan.input.other_storage {
+        Some(_) => "Whether the plan fits is not known",
+        None if plan.fits => "The plan fits",
+        None => "The plan does not fit",
+    };
     let rows = number::counted(plan.size.rows, "row");
     out.push_str(&format!(
         "<h1>{}</h1>\n",
@@ -68,6 +72,11 @@ pub(crate) fn alone(plan: &Plan, text: &str) -> String {
     open(&mut out, "Forecast");
     match forecast(plan) {
         Some(chart) => figure(&mut out, &chart),
+        None if plan.input.other_storage.is_some() => {
+            out.push_str(
+                "<p>What rows take on disk is unknown for this engine, so nothing was simulated.</p>\n",
+            );
+        }
         None => out.push_str("<p>No rate is known, so nothing was simulated.</p>\n"),
     }
     let figures = format!(

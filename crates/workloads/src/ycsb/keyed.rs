@@ -21,6 +21,7 @@ use crate::driving::{Announces, Benchmark, Drawn, Keyed, Owned, Refusal};
 /// When there is none, or it is not complete.
 pub fn keyed(client: &mut Client) -> Result<Box<dyn Keyed>, Refusal> {
     let dataset = writer::dataset(client)?;
+    ledger::check_rules(client, &dataset)?;
     Ok(Box::new(KeyedRows { table: Table::new(dataset.spec.clone()), dataset }))
 }
 
