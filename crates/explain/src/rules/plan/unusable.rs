@@ -44,7 +44,7 @@ fn obstruction(case: &Case, planned: &Planned<'_>, scan: &Scan<'_>) -> Option<Ob
 /// Whether PLAN-11 has a finding about the statement.
 pub(in crate::rules) fn is_obstructed(case: &Case, planned: &Planned<'_>) -> bool {
     planned.statement.share >= SHARE_MIN
-        && scans_of(planned).iter().any(|scan| obstruction(case, planned, scan).is_some())
+        && scans_of(planned).iter().any(|scan| !scan.is_minor() && obstruction(case, planned, scan).is_some())
 }
 
 /// The index for a search by a pattern in a plan, of the table with the most rows.
@@ -84,7 +84,7 @@ fn doubt(planned: &Planned<'_>, scan: &Scan<'_>) -> Option<String> {
 pub(super) fn unusable(case: &Case) -> Answer {
     let mut claims = vec![];
     for planned in planned(case, SHARE_MIN) {
-        for scan in scans_of(&planned) {
+        for scan in scans_of(&planned).into_iter().filter(|scan| !scan.is_minor()) {
             let Some(obstacle) = obstruction(case, &planned, &scan) else { continue };
             claims.push(of_obstacle(case, &planned, &scan, obstacle));
         }
