@@ -135,11 +135,7 @@ pub(super) fn obstacle(
 }
 
 /// An index that finds equal values alone: a hash index, or an operator class without the usual order.
-pub(super) fn no_order(
-    relation: &str,
-    condition: &Condition,
-    index: &Thing<'_>,
-) -> (String, Option<String>) {
+pub(super) fn no_order(relation: &str, condition: &Condition, index: &Thing<'_>) -> (String, Option<String>) {
     let (name, column) = (index.lines.word("index"), condition.column.clone());
     let kind = match index.lines.word("method") {
         "hash" => "a hash index, which has no order".to_string(),

@@ -400,6 +400,15 @@ fn can_be_indexed(condition: &Condition, function: &str, types: &str) -> bool {
     has_one && !types.split("; ").any(|column| column == zoned)
 }
 
+/// The same where the order of an index is another one than the condition needs, or it has none.
+fn by_order(scan: &Scan<'_>, condition: &Condition, index: &Thing<'_>) -> Option<(String, Option<String>)> {
+    if let Some(differs) = scan.differs(index, condition) {
+        return Some(collation::obstacle(scan.relation, condition, index.lines.word("index"), &differs));
+    }
+    let is_range = condition.how == Use::Range && condition.inside.is_none();
+    (is_range && !serves(index, Use::Range)).then(|| collation::no_order(scan.relation, condition, index))
+}
+
 /// Why an index on the column of a condition is not used, and what to do.
 fn obstacle(
     condition: &Condition,
@@ -423,9 +432,9 @@ fn obstacle(
         return None;
     }
     if position == 0
-        && let Some(differs) = scan.differs(index, condition)
+        && let Some(found) = by_order(scan, condition, index)
     {
-        return Some(collation::obstacle(relation, condition, name, &differs));
+        return Some(found);
     }
     if position == 0
         && let Some(inside) = &condition.inside
@@ -454,9 +463,6 @@ fn obstacle(
             ),
             Some(statement::index_command(relation, &columns, true)),
         ));
-    }
-    if position == 0 && condition.how == Use::Range && !serves(index, Use::Range) {
-        return Some(collation::no_order(relation, condition, index));
     }
     let is_later = position > 0 && condition.inside.is_none() && condition.how.is_compared();
     if is_later && how_compared(conditions, columns[0]).is_none() {
