@@ -36,7 +36,7 @@ pub(crate) const THINGS_MAX: usize = 4_096;
 pub const EVENTS_MAX: usize = 200_000;
 
 /// The fields of a line that identify its object. Other sources have one object per place.
-const KEYS: [(&str, &[&str]); 31] = [
+const KEYS: [(&str, &[&str]); 33] = [
     ("activity", &["application", "user", "database", "client"]),
     ("connected", &["application", "user", "database", "client"]),
     ("pool", &["pooler", "database", "user"]),
@@ -56,6 +56,8 @@ const KEYS: [(&str, &[&str]); 31] = [
     ("plan", &["query_id", "hash"]),
     ("plan_node", &["query_id", "hash", "number"]),
     ("plan_index", &["database", "relation", "index"]),
+    ("plan_table", &["database", "relation"]),
+    ("plan_function", &["database", "name"]),
     ("what_if", &["query_id", "hash", "change"]),
     ("replication", &["standby"]),
     ("slot", &["slot"]),
@@ -71,7 +73,7 @@ const KEYS: [(&str, &[&str]); 31] = [
 ];
 
 /// Sources whose lines hold from their moment on.
-const LASTING: [&str; 4] = [Fact::SOURCE, "plan", "plan_node", "plan_index"];
+const LASTING: [&str; 6] = [Fact::SOURCE, "plan", "plan_node", "plan_index", "plan_table", "plan_function"];
 
 /// Of the time of a counter, one part in so many may lie before an interval.
 const BEGUN_BEFORE: u64 = 8;

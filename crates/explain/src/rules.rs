@@ -36,6 +36,7 @@ mod locked;
 mod login;
 mod member;
 mod memory;
+mod moved;
 mod network;
 pub(crate) mod observer;
 mod odd;
@@ -134,12 +135,13 @@ const BEFORE: [&[Rule]; 40] = [
 ];
 
 /// Those behind them.
-const AFTER: [&[Rule]; 38] = [
+const AFTER: [&[Rule]; 39] = [
     siblings::RULES,
     remainder::RULES,
     checked::RULES,
     paging::RULES,
     pieces::RULES,
+    moved::RULES,
     policy::RULES,
     table::RULES,
     waste::RULES,

@@ -92,6 +92,17 @@ fn a_column_that_does_not_narrow_is_left_out_of_the_index() {
     assert!(narrow.contains("ON public.orders (\"mail\");"), "{narrow}");
     let both = of_values("state 400; mail 900");
     assert!(both.contains("ON public.orders (\"mail\", \"state\");"), "{both}");
+    // What the catalog has of another table, which was recorded later, is not this one's.
+    let beside = {
+        let mut scene = Scene::healthy();
+        scan(&mut scene, "((orders.state = $1) AND (orders.mail = $2))", "state text; mail text");
+        let keys = json!({"node": "n1", "database": "db", "relation": "public.orders"});
+        scene.set("plan_table", keys, json!({"column_values": "state 4; mail 900000"}));
+        let keys = json!({"node": "n1", "database": "db", "relation": "public.zone"});
+        scene.set("plan_table", keys, json!({"column_values": "id 7"}));
+        commands(of(&scene.explain(), "PLAN-10"))
+    };
+    assert!(beside.contains("ON public.orders (\"mail\");"), "{beside}");
     let unknown = of_values("");
     assert!(unknown.contains("ON public.orders (\"state\", \"mail\");"), "{unknown}");
 }

@@ -3,7 +3,9 @@
 
 mod anew;
 mod aside;
+mod collation;
 mod computed;
+mod covering;
 mod declared;
 mod distance;
 mod each;
@@ -22,6 +24,7 @@ mod refuted;
 mod rows;
 mod scope;
 mod settings;
+mod several;
 mod skew;
 mod skip;
 mod spill;
@@ -62,7 +65,7 @@ const NEEDS: &[Need] = &[Field("plan", "cost_total"), Field("server", "sessions_
 const USE_PLANS: &[&str] = &["https://www.postgresql.org/docs/current/using-explain.html"];
 
 /// The rules about plans, by their modules.
-pub(super) const ALL: [&[Rule]; 12] = [
+pub(super) const ALL: [&[Rule]; 14] = [
     RULES,
     declared::RULES,
     guessed::RULES,
@@ -75,6 +78,8 @@ pub(super) const ALL: [&[Rule]; 12] = [
     skip::RULES,
     anew::RULES,
     unserved::RULES,
+    several::RULES,
+    covering::RULES,
 ];
 
 /// What a rule sees in a plan.
@@ -392,6 +397,20 @@ fn statistics(planned: &Planned<'_>) -> Vec<String> {
     commands
 }
 
+/// Blocks for each row that a statement returns, and bytes of temporary files, from which on another plan would save much.
+const WASTED_PER_ROW_MIN: f64 = 10.0;
+const WASTED_BYTES_MIN: f64 = 1e6;
+
+/// Whether executions do little beside what they return, so that no other plan would save much, however wrong the estimate is.
+fn is_harmless(planned: &Planned<'_>, counted: f64) -> bool {
+    let statement = planned.statement;
+    statement.blocks.is_some_and(|blocks| blocks < counted.max(1.0) * WASTED_PER_ROW_MIN)
+        && statement.temp_bytes.unwrap_or(0.0) < WASTED_BYTES_MIN
+}
+
+/// What is ruled out where an estimate is wrong and harms nothing.
+const HARMLESS: &str = "work that another plan would spare: an execution touches few blocks for each row that it returns, and writes no temporary files";
+
 /// The number of rows of a LIMIT is not known to a plan for unknown values: a tenth is assumed.
 fn is_limited(planned: &Planned<'_>) -> bool {
     planned.nodes.iter().any(|node| node.lines.word("kind") == "Limit")
@@ -423,6 +442,9 @@ fn misestimate(case: &Case) -> Answer {
                 .number("rows_per_call", counted)
                 .at_most(if is_guess { Severity::Low } else { Severity::High })
                 .with(is_guess.then_some(wanted::GUESSED), Claim::because)
+                .with(is_harmless(&planned, counted).then_some(HARMLESS), |claim, words| {
+                    claim.at_most(Severity::Low).number(WHAT_IT_IS_FOR, 1.0).not(words)
+                })
                 .because(planned.file())
                 .lacking("the node where the estimate goes wrong: EXPLAIN (ANALYZE) with real values shows it; the plan is one for unknown values (generic)")
                 .remedy(

@@ -143,11 +143,21 @@ fn judge(case: &Case) -> Answer {
     Answer::of(claims, || "the functions in which the statements spend their processor time".to_string())
 }
 
-/// The kind of work that a statement spends its time in. Kinds contain each other, and the first of them that has the time is the narrowest.
-fn of_work(case: &Case, time: &NodeTime, one: &StatementTime, found: &Samples) -> Option<Claim> {
+/// What samples of the processor time of a statement show that it does, if most of them are in one kind of work.
+pub(super) fn work_of(case: &Case, time: &NodeTime, one: &StatementTime) -> Option<&'static str> {
+    let found = case.stacks.as_ref()?.of_statement(&time.node, &one.query_id)?;
+    kind_of(found).filter(|_| found.samples() >= SAMPLES_MIN).map(|(work, _)| work.does)
+}
+
+/// The kind of work that has the time, and its share. Kinds contain each other, and the first of them that has the time is the narrowest.
+fn kind_of(found: &Samples) -> Option<(&'static Work, f64)> {
     let share_of = |work: &Work| found.share_of(work.functions, work.beside, work.without);
-    let (work, share) =
-        WORK.iter().map(|work| (work, share_of(work))).find(|(_, share)| *share >= WORK_SHARE_MIN)?;
+    WORK.iter().map(|work| (work, share_of(work))).find(|(_, share)| *share >= WORK_SHARE_MIN)
+}
+
+/// The kind of work that a statement spends its time in.
+fn of_work(case: &Case, time: &NodeTime, one: &StatementTime, found: &Samples) -> Option<Claim> {
+    let (work, share) = kind_of(found)?;
     let is_usual = share <= work.usual_to || !work.is_of_writes && writes(&one.text);
     let severity = if is_usual { Severity::Low } else { severity(one.share * share) };
     let does = match reason(case, time, one, work.reason) {

@@ -253,6 +253,15 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
             "PLAN-06", "PLAN-02",
         ],
     ),
+    (
+        "PLAN-97",
+        &[
+            "PLAN-45", "PLAN-24", "PLAN-12", "PLAN-01", "PLAN-10", "PLAN-35", "PLAN-73", "PLAN-66",
+            "PLAN-29", "MEM-04", "SES-03", "PLAN-06", "IO-07",
+        ],
+    ),
+    ("PLAN-98", &["PLAN-45", "PLAN-24", "PLAN-12", "MEM-04", "SES-03", "IO-07"]),
+    ("PLAN-99", &["PLAN-45", "PLAN-24", "PLAN-62", "PLAN-26", "SES-03", "MEM-04"]),
     ("PLAN-91", &["OBS-01", "SES-03", "CPU-05", "PLAN-45"]),
     ("PLAN-51", &["PLAN-24", "PLAN-01", "PLAN-53", "MEM-04", "SES-03", "PLAN-06", "IO-07", "PLAN-12"]),
     ("PLAN-52", &["PLAN-24", "PLAN-01", "MEM-04", "SES-03", "PLAN-06", "IO-07", "PLAN-12"]),

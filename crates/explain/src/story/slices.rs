@@ -37,7 +37,7 @@ const COMPUTES: &[&str] = &[
     "TXN-14", "TXN-15", "TXN-16", "TXN-17", "TXN-18", "TXN-19", "TXN-20", "VAC-11", "VAC-13", "VAC-14",
     "VAC-15", "VAC-16", "VAC-17", "WAL-11", "PLAN-81", "PLAN-82", "PLAN-83", "PLAN-84", "PLAN-85", "PLAN-86",
     "PLAN-87", "PLAN-88", "PLAN-89", "PLAN-90", "PLAN-91", "PLAN-92", "PLAN-93", "PLAN-94", "PLAN-95",
-    "PLAN-96", "SES-12", "SES-15",
+    "PLAN-96", "PLAN-97", "PLAN-98", "PLAN-99", "SES-12", "SES-15",
 ];
 
 /// Every part but the sleeping by design, which loses nothing.
@@ -124,7 +124,7 @@ pub(super) const SLICES: &[Slice] = &[
             "PLAN-59", "PLAN-60", "PLAN-61", "PLAN-46", "PLAN-48", "PLAN-49", "PLAN-50", "PLAN-51",
             "PLAN-52", "PLAN-53", "PLAN-54", "PLAN-55", "PLAN-56", "VAC-14", "TXN-13", "SES-07", "SES-08",
             "VAC-13", "PLAN-64", "PLAN-65", "PLAN-66", "PLAN-80", "PLAN-84", "PLAN-85", "PLAN-86", "PLAN-87",
-            "PLAN-88", "VAC-17",
+            "PLAN-88", "PLAN-97", "PLAN-98", "VAC-17",
         ]],
         words: "sessions wait for blocks that are not in shared_buffers",
         commands: &[

@@ -18,6 +18,7 @@ pub(crate) mod live;
 mod narrow;
 pub(crate) mod outside;
 pub(crate) mod plan;
+pub(crate) mod rewritten;
 pub(crate) mod rows;
 pub(crate) mod sampled;
 mod scope;
@@ -91,4 +92,5 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Fires> {
         .chain(unserved::CASES)
         .chain(first::CASES)
         .chain(hidden::CASES)
+        .chain(rewritten::CASES)
 }

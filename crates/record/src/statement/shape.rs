@@ -18,8 +18,10 @@ pub struct Shape {
     /// Its only column compares a `count` of rows with a constant, without GROUP BY, or one of its columns or its WHERE does so with the count of a subquery:
     /// it asks whether there is any, or so many.
     pub asks_for_any: bool,
-    /// It is a SELECT DISTINCT, without GROUP BY and aggregates.
+    /// It is a SELECT DISTINCT without GROUP BY and aggregates, or a GROUP BY that has the same effect: it returns columns alone, and has no HAVING.
     pub is_distinct: bool,
+    /// It is the second of them.
+    pub is_grouped_alone: bool,
     /// Tables of its FROM by their aliases, of which no column is returned; empty where a column is written without its table.
     pub only_joined: Vec<String>,
     /// Tables of its FROM by their aliases that are joined to the same column of another one, and not to each other: each row of one comes once for each of
@@ -177,7 +179,18 @@ fn columns(select: &Select, shape: &mut Shape) {
             _ => {}
         }
     }
-    shape.is_distinct = is_distinct && !shape.aggregates;
+    shape.is_grouped_alone = grouped && select.having.is_none() && select.projection.iter().all(is_column);
+    shape.is_distinct = is_distinct && !shape.aggregates || shape.is_grouped_alone;
+}
+
+/// Whether an item of a SELECT is a column, and nothing that is computed.
+fn is_column(item: &SelectItem) -> bool {
+    match item {
+        SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => {
+            walk::plain_column(expr).is_some()
+        }
+        _ => false,
+    }
 }
 
 /// The name of a computed column of the result: its alias, or that of its function.

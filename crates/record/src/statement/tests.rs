@@ -506,6 +506,16 @@ fn counts_that_ask_for_any_and_tables_that_are_only_joined_are_marked() {
     let unknown = shape("select distinct id from customer c join purchase p on p.customer_id = c.id");
     assert!(unknown.is_distinct && unknown.only_joined.is_empty());
     assert!(!shape("select distinct on (a) a, b from t").is_distinct);
+    let grouped = shape("select c.id from customer c join purchase p on p.customer_id = c.id group by c.id");
+    assert!(grouped.is_distinct && grouped.is_grouped_alone && grouped.aggregates);
+    for other in [
+        "select a, count(*) from t group by a",
+        "select a from t group by a having count(*) > 1",
+        "select median(b) from t group by a",
+        "select distinct a from t",
+    ] {
+        assert!(!shape(other).is_grouped_alone, "{other}");
+    }
     assert_eq!(shape("select o.id, l.a from o join l on l.o = o.id").only_joined, [""; 0]);
 }
 

@@ -109,7 +109,7 @@ pub(super) fn existence(seen: &Seen<'_>) -> Option<Found> {
 /// What DISTINCT leaves, and the rows that it is given.
 fn copies(seen: &Seen<'_>) -> Option<(f64, f64)> {
     let planned = super::super::plan::plan_of(seen.case, seen.time, seen.statement)?;
-    let removes = |node: &&Thing<'_>| ["Aggregate", "Unique"].contains(&node.lines.word("kind"));
+    let removes = |node: &&Thing<'_>| ["Aggregate", "Group", "Unique"].contains(&node.lines.word("kind"));
     planned.nodes.iter().filter(removes).find_map(|node| {
         let given = below(&planned, node).map(|one| number(&one, "rows_planned")).fold(0.0, f64::max);
         let left = number(node, "rows_planned").max(1.0);
@@ -129,8 +129,9 @@ pub(super) fn fanned(seen: &Seen<'_>) -> Option<Found> {
         false => format!("; no column of {only_joined} is returned"),
     };
     let text = format!(
-        "one statement that joins tables to about {} rows, of which DISTINCT leaves about {}: the others are duplicates that the join makes{unused}",
+        "one statement that joins tables to about {} rows, of which {} leaves about {}: the others are duplicates that the join makes{unused}",
         units::count(given),
+        if seen.shape.is_grouped_alone { "GROUP BY" } else { "DISTINCT" },
         units::count(left)
     );
     let commands = vec![explain_it(seen.case, &seen.time.node, seen.statement)];

@@ -148,7 +148,7 @@ fn reason(case: &Case, planned: &Planned<'_>, scan: &Scan<'_>) -> Option<(String
         let is_whole = index.lines.flag("valid") != Some(false) && index.lines.flag("partial") != Some(true);
         let is_compared = |column: &str| {
             let mut of_column = scan.conditions.iter().filter(|c| c.column == column && c.inside.is_none());
-            of_column.any(|c| index::serves(index, c.how))
+            of_column.any(|c| index::serves(index, c.how) && scan.differs(index, c).is_none())
         };
         is_whole && columns.first().is_some_and(|column| is_compared(column))
     });
@@ -496,6 +496,8 @@ pub(in crate::rules) fn is_explained(case: &Case, planned: &Planned<'_>) -> bool
         || super::each::is_explained(case, planned)
         || super::first::is_explained(case, planned)
         || super::computed::is_taken_apart(case, planned)
+        || super::several::is_explained(case, planned)
+        || super::covering::is_explained(case, planned)
 }
 
 #[cfg(test)]

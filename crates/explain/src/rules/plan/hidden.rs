@@ -8,10 +8,11 @@ use crate::node_time;
 use crate::rule::{Answer, Claim};
 use crate::rules::costly::lowered;
 use crate::rules::inside;
+use crate::rules::profile;
 use crate::rules::versions;
 use crate::units;
 use record::event;
-use record::finding::Level;
+use record::finding::{Level, Severity};
 use record::statement::{self, Verb};
 use record::watched::FUNCTION_TEXT;
 use std::collections::BTreeSet;
@@ -293,15 +294,17 @@ pub(super) fn more_than_planned(case: &Case) -> Answer {
         if !is_more || super::is_limited(&planned) && !sorts || is_other {
             continue;
         }
-        if blocks <= fetched(case, &planned) * BLOCKS_PER_FETCH {
-            continue;
-        }
-        // The rows of a batch that a trigger goes through one by one are no error of its plan (TXN-18).
-        if versions::is_updated_again(case, planned.time, planned.statement) {
-            continue;
-        }
         let is_loop = repeats(&planned);
         let large = large_values(case, &planned);
+        let work = profile::work_of(case, planned.time, planned.statement)
+            .filter(|_| function.is_none() && large.is_none());
+        // The rows of a batch that a trigger goes through one by one are no error of its plan (TXN-18); and where samples of its processor time show what
+        // it computes, its blocks show nothing about hidden work.
+        let is_known =
+            versions::is_updated_again(case, planned.time, planned.statement) || work.is_some() && !is_loop;
+        if is_known || blocks <= fetched(case, &planned) * BLOCKS_PER_FETCH {
+            continue;
+        }
         let why = match function {
             Some((name, rows)) => {
                 format!(
@@ -321,7 +324,8 @@ pub(super) fn more_than_planned(case: &Case) -> Answer {
             .claim(case, Level::CoOccurrence, severity(planned.statement.share), text)
             .number("blocks_per_call", blocks)
             .because(planned.file())
-            .because("the planner counts at least 1 for a block that it expects to read");
+            .because("the planner counts at least 1 for a block that it expects to read")
+            .with(work, beside_work);
         claims.push(match is_loop && function.is_none() {
             true => of_loop(claim, &planned),
             false if large.is_some() => claim
@@ -335,6 +339,11 @@ pub(super) fn more_than_planned(case: &Case) -> Answer {
         });
     }
     Answer::of(claims, || "blocks of executions, against the costs of their plans".to_string())
+}
+
+/// A claim by blocks, beside samples of the processor time that show another kind of work.
+fn beside_work(claim: Claim, work: &str) -> Claim {
+    claim.at_most(Severity::Low).because(format!("samples of its processor time: it mostly {work}"))
 }
 
 /// Whether another rule explains what executions do beyond their plan.

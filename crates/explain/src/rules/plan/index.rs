@@ -1,7 +1,8 @@
 //! Sequential scans whose condition has no index, or one that it cannot use.
 
+use super::collation::{self, Differs};
 use super::wanted::{HOW_MANY_FIT, UNSURE, Wanted, wanted};
-use super::{KEPT_SHARE_MAX, Planned, SHARE_MIN, distance, otherwise, planned, scans, severity};
+use super::{KEPT_SHARE_MAX, Planned, SHARE_MIN, distance, otherwise, planned, scans, severity, tree};
 use crate::case::{Case, Thing};
 use crate::rule::{Answer, Claim};
 use crate::rules::statement::compiled_share;
@@ -11,6 +12,8 @@ use record::statement::{self, Condition, Use};
 
 /// A smaller table is scanned rightly.
 const ROWS_MIN: f64 = 1_000.0;
+/// Of a plan's cost, that of a scan from which on an index in its place saves much.
+const OF_PLAN_MIN: f64 = 0.2;
 /// Of the time of a statement, that of its compilation.
 const COMPILED_MAX: f64 = 0.6;
 /// An index that was tried and does not make the plan cheaper than this is not proposed.
@@ -31,6 +34,8 @@ pub(super) struct Scan<'a> {
     /// Read by an index for its order alone, without a condition.
     pub(super) is_walk: bool,
     is_partition: bool,
+    /// Of the plan's cost, that of this scan; `None` if it is not known.
+    of_plan: Option<f64>,
     pub(super) conditions: Vec<Condition>,
 }
 
@@ -38,6 +43,20 @@ impl Scan<'_> {
     /// Whether the planner expects so few rows that an index would help.
     pub(super) fn keeps_few(&self) -> bool {
         self.kept <= self.rows * KEPT_SHARE_MAX
+    }
+
+    /// Whether the statement spends its time elsewhere, by the plan: what another scan would save is little.
+    pub(super) fn is_minor(&self) -> bool {
+        self.of_plan.is_some_and(|share| share < OF_PLAN_MIN)
+    }
+
+    /// Whether an index has the column of a condition in the order of another collation than the condition compares it by.
+    pub(super) fn differs(&self, index: &Thing<'_>, condition: &Condition) -> Option<Differs> {
+        let columns = index.lines.word("columns");
+        let position = columns.split("; ").position(|column| column == condition.column)?;
+        let texts = (self.filter, self.collations);
+        collation::of_condition(texts, index, position, &condition.column)
+            .filter(|_| condition.how.is_compared())
     }
 }
 
@@ -68,6 +87,7 @@ pub(super) fn scans_of<'a>(planned: &Planned<'a>) -> Vec<Scan<'a>> {
             collations: lines.word("column_collations"),
             is_walk: lines.word("kind") != "Seq Scan",
             is_partition: lines.flag("partitioned") == Some(true),
+            of_plan: tree::weight(planned, node),
             conditions,
         })
     };
@@ -131,6 +151,8 @@ pub(super) fn serves(index: &Thing<'_>, how: Use) -> bool {
         "brin" => false,
         "gin" => !class.is_empty() && !LOOKS_INSIDE.contains(&class) && how.is_compared(),
         "hash" => matches!(how, Use::Equality | Use::Join),
+        // The order of these classes is byte by byte, whatever the collation.
+        _ if class.ends_with("_pattern_ops") => matches!(how, Use::Equality | Use::Join),
         _ => how.is_compared(),
     }
 }
@@ -219,7 +241,7 @@ fn without(all: &[String], columns: &[String]) -> Option<String> {
 /// The index for the most wasteful scan of a plan; `None` if there is one already, or the planner would not use it.
 pub(in crate::rules) fn proposal(case: &Case, planned: &Planned<'_>) -> Option<Proposal> {
     let mut scans = scans_of(planned);
-    scans.retain(Scan::keeps_few);
+    scans.retain(|scan| scan.keeps_few() && !scan.is_minor());
     let scan = scans.into_iter().max_by(|left, right| left.rows.total_cmp(&right.rows))?;
     if distance::is_compared(scan.filter) {
         return None;
@@ -236,7 +258,8 @@ pub(in crate::rules) fn proposal(case: &Case, planned: &Planned<'_>) -> Option<P
         return None;
     }
     let has_one = |(index, found): &(Thing<'_>, Vec<&str>)| {
-        found.first() == Some(&first.as_str()) && serves(index, how)
+        // One that finds equal values alone, as a hash index, is what PLAN-11 reports.
+        found.first() == Some(&first.as_str()) && (serves(index, how) || serves(index, Use::Equality))
     };
     if indexes(case, planned, scan.relation).iter().any(has_one) {
         return None;
@@ -377,6 +400,15 @@ fn can_be_indexed(condition: &Condition, function: &str, types: &str) -> bool {
     has_one && !types.split("; ").any(|column| column == zoned)
 }
 
+/// The same where the order of an index is another one than the condition needs, or it has none.
+fn by_order(scan: &Scan<'_>, condition: &Condition, index: &Thing<'_>) -> Option<(String, Option<String>)> {
+    if let Some(differs) = scan.differs(index, condition) {
+        return Some(collation::obstacle(scan.relation, condition, index.lines.word("index"), &differs));
+    }
+    let is_range = condition.how == Use::Range && condition.inside.is_none();
+    (is_range && !serves(index, Use::Range)).then(|| collation::no_order(scan.relation, condition, index))
+}
+
 /// Why an index on the column of a condition is not used, and what to do.
 fn obstacle(
     condition: &Condition,
@@ -398,6 +430,11 @@ fn obstacle(
     // The order of their columns does not matter to other methods, and they compare in other ways.
     if !serves(index, Use::Equality) {
         return None;
+    }
+    if position == 0
+        && let Some(found) = by_order(scan, condition, index)
+    {
+        return Some(found);
     }
     if position == 0
         && let Some(inside) = &condition.inside
@@ -456,7 +493,8 @@ pub(super) fn obstacle_of(
         index.lines.flag("valid") != Some(false)
             && !is_left_out
             && scan.conditions.iter().any(|c| {
-                columns.first() == Some(&c.column.as_str()) && c.inside.is_none() && serves(index, c.how)
+                let is_first = columns.first() == Some(&c.column.as_str()) && c.inside.is_none();
+                is_first && serves(index, c.how) && scan.differs(index, c).is_none()
             })
     });
     // Patterns are served by other indexes.

@@ -214,6 +214,22 @@ fn lacks_operator(index: &Thing<'_>, filter: &str) -> bool {
     asks_keys && index.lines.word("operator_classes").contains("jsonb_path_ops")
 }
 
+/// An index of the column that does not look into its values, as the end of a claim.
+fn unsuited(of_table: &[(Thing<'_>, Vec<&str>)], what: &str, filter: &str) -> String {
+    if let Some((index, _)) = of_table.iter().find(|(index, _)| lacks_operator(index, filter)) {
+        return format!(
+            "; index {} is one of jsonb_path_ops, an operator class that knows @> and jsonpath, and not ?",
+            index.lines.word("index")
+        );
+    }
+    let tree = of_table.iter().find(|(index, columns)| {
+        index.lines.word("method") == "btree" && columns.first() == Some(&what.trim_matches('"'))
+    });
+    tree.map_or(String::new(), |(index, _)| {
+        format!("; index {} is a B-tree, which compares whole values", index.lines.word("index"))
+    })
+}
+
 fn by_reading(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
     let alias_of = |relation: &str| {
         let mut nodes = planned.nodes.iter();
@@ -242,13 +258,7 @@ fn by_reading(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
     // A key may be in every document: how many have it, no counter shows where they are summed up.
     let is_guess = is_reduced && KEYS.iter().any(|operator| scan.filter.contains(operator));
     let of_table = indexes(case, planned, scan.relation);
-    let other = of_table.iter().find(|(index, _)| lacks_operator(index, scan.filter));
-    let other = other.map_or(String::new(), |(index, _)| {
-        format!(
-            "; index {} is one of jsonb_path_ops, an operator class that knows @> and jsonpath, and not ?",
-            index.lines.word("index")
-        )
-    });
+    let other = unsuited(&of_table, &what, scan.filter);
     let kind =
         if is_text { "a full-text search that parses each row" } else { "a search inside of its values" };
     let text = format!(

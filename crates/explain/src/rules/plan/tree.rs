@@ -87,6 +87,46 @@ pub(super) fn is_correlated(planned: &Planned<'_>, top: &Thing<'_>) -> bool {
     })
 }
 
+/// How often a node runs for an execution, by the plan.
+pub(super) fn runs(planned: &Planned<'_>, node: &Thing<'_>) -> f64 {
+    let (mut runs, mut side) = (1.0, *node);
+    for above in planned.ancestors(node) {
+        if side.lines.flag("subquery") == Some(true) {
+            if !is_correlated(planned, &side) {
+                break;
+            }
+            let in_filter = above.lines.word("filter").contains("SubPlan");
+            let rows = if in_filter { number(&above, "table_rows") } else { 0.0 };
+            runs *= rows.max(number(&above, "rows_planned")).max(1.0);
+        } else if above.lines.word("kind") == "Nested Loop" {
+            let mut sides = inputs(planned, &above);
+            let outer = sides.next();
+            let is_inner =
+                sides.next().is_some_and(|inner| number(&inner, "number") == number(&side, "number"));
+            runs *= outer.filter(|_| is_inner).map_or(1.0, |outer| number(&outer, "rows_planned").max(1.0));
+        } else if ["Materialize", "Hash"].contains(&above.lines.word("kind")) {
+            break;
+        }
+        side = above;
+    }
+    runs
+}
+
+/// Of the plan's cost, that of a step with all below it and all its repetitions; below a LIMIT, the part that is fetched. `None` if a cost is not known.
+pub(super) fn weight(planned: &Planned<'_>, node: &Thing<'_>) -> Option<f64> {
+    let whole = planned.plan.lines.last("cost_total").filter(|cost| *cost > 0.0)?;
+    let cost = node.lines.last("cost_total")?;
+    let (mut fetched, mut side) = (1.0_f64, *node);
+    for above in planned.ancestors(node) {
+        if above.lines.word("kind") == "Limit" {
+            fetched *=
+                (number(&above, "cost_total") / number(&side, "cost_total").max(f64::MIN_POSITIVE)).min(1.0);
+        }
+        side = above;
+    }
+    Some(cost * runs(planned, node) * fetched / whole)
+}
+
 /// Nodes that return the rows that they are given.
 const PASSES_ON: [&str; 5] = ["Sort", "Incremental Sort", "Gather", "Gather Merge", "Result"];
 /// Nodes that return a row for each group of rows.

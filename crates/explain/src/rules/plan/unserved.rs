@@ -9,9 +9,9 @@ mod part;
 
 use super::distance::of as distance_of;
 use super::index::indexes;
-use super::tree::is_correlated;
+use super::tree::runs;
 use super::wanted::{UNSURE, is_aggregated};
-use super::{KEPT_SHARE_MAX, Planned, SHARE_MIN, below, inputs, judge, number, severity};
+use super::{KEPT_SHARE_MAX, Planned, SHARE_MIN, below, judge, number, severity};
 use crate::case::{Case, Thing};
 use crate::rule::Need::{self, Field};
 use crate::rule::{Claim, Rule};
@@ -73,6 +73,8 @@ pub(super) struct Place<'p, 'a> {
     alias: &'a str,
     runs: f64,
     indexes: Vec<(Thing<'a>, Vec<&'a str>)>,
+    /// Whether the database has the extension intarray, whose operators for arrays of integers are found in the place of the server's.
+    has_intarray: bool,
 }
 
 impl<'a> Place<'_, 'a> {
@@ -157,40 +159,22 @@ impl<'a> Place<'_, 'a> {
         format!("reads {}{by}{times}", self.relation)
     }
 
+    fn is_cut(&self) -> bool {
+        self.planned.above(&self.node).first() == Some(&"Limit")
+    }
+
     /// Whether rows are thrown away, by the plan or by what a reason knows better.
     fn throws_away(&self, reason: &Reason) -> bool {
-        let kept = reason.kept.unwrap_or(number(&self.node, "rows_planned"));
+        let expected = reason.kept.unwrap_or(number(&self.node, "rows_planned"));
+        // Right below a LIMIT it stops when enough rows were found, however many there are.
+        let returned = self.planned.statement.rows.filter(|_| self.is_cut());
+        let kept = returned.map_or(expected, |rows| expected.min(rows / self.runs));
         if self.is_scan() {
             return kept <= self.rows() * KEPT_SHARE_MAX;
         }
         let blocks = self.planned.statement.blocks.unwrap_or(0.0);
         blocks >= kept.max(1.0) * self.runs * BLOCKS_PER_ROW_MIN
     }
-}
-
-/// How often a node runs for an execution, by the plan.
-fn runs(planned: &Planned<'_>, node: &Thing<'_>) -> f64 {
-    let (mut runs, mut side) = (1.0, *node);
-    for above in planned.ancestors(node) {
-        if side.lines.flag("subquery") == Some(true) {
-            if !is_correlated(planned, &side) {
-                break;
-            }
-            let in_filter = above.lines.word("filter").contains("SubPlan");
-            let rows = if in_filter { number(&above, "table_rows") } else { 0.0 };
-            runs *= rows.max(number(&above, "rows_planned")).max(1.0);
-        } else if above.lines.word("kind") == "Nested Loop" {
-            let mut sides = inputs(planned, &above);
-            let outer = sides.next();
-            let is_inner =
-                sides.next().is_some_and(|inner| number(&inner, "number") == number(&side, "number"));
-            runs *= outer.filter(|_| is_inner).map_or(1.0, |outer| number(&outer, "rows_planned").max(1.0));
-        } else if ["Materialize", "Hash"].contains(&above.lines.word("kind")) {
-            break;
-        }
-        side = above;
-    }
-    runs
 }
 
 const READERS: [&str; 4] = ["Seq Scan", "Index Scan", "Index Only Scan", "Bitmap Heap Scan"];
@@ -209,9 +193,12 @@ fn places<'p, 'a>(case: &'a Case, planned: &'p Planned<'a>) -> Vec<Place<'p, 'a>
     let whole: f64 = all.iter().map(|(cost, runs, _)| cost * runs).sum();
     all.retain(|(cost, runs, _)| cost * runs >= whole * OF_COST_MIN);
     all.sort_by(|left, right| (right.0 * right.1).total_cmp(&(left.0 * left.1)));
+    let mut extensions = case.facts("extension");
+    let has_intarray = extensions.any(|fact| fact.node == planned.time.node && fact.name == "intarray");
     let place = |(_, runs, node): (f64, f64, Thing<'a>)| {
         let (relation, alias) = (node.lines.word("relation"), node.lines.word("alias"));
-        Place { planned, node, relation, alias, runs, indexes: indexes(case, planned, relation) }
+        let indexes = indexes(case, planned, relation);
+        Place { planned, node, relation, alias, runs, indexes, has_intarray }
     };
     all.into_iter().map(place).collect()
 }

@@ -47,7 +47,7 @@ fn obstruction(case: &Case, planned: &Planned<'_>, scan: &Scan<'_>) -> Option<Ob
 /// Whether PLAN-11 has a finding about the statement.
 pub(in crate::rules) fn is_obstructed(case: &Case, planned: &Planned<'_>) -> bool {
     planned.statement.share >= SHARE_MIN
-        && scans_of(planned).iter().any(|scan| obstruction(case, planned, scan).is_some())
+        && scans_of(planned).iter().any(|scan| !scan.is_minor() && obstruction(case, planned, scan).is_some())
 }
 
 /// The index for a search by a pattern in a plan, of the table with the most rows.
@@ -95,7 +95,8 @@ pub(super) fn unusable(case: &Case) -> Answer {
             // Of a table that is scanned in many parts, one shows what is wrong with all.
             let whole =
                 whole.as_ref().filter(|whole| wholes.iter().flatten().filter(|one| one == whole).count() > 1);
-            if whole.is_some_and(|whole| known.contains(&whole)) {
+            let is_minor = scan.is_minor() && whole.is_none();
+            if is_minor || whole.is_some_and(|whole| known.contains(&whole)) {
                 continue;
             }
             let Some(obstacle) = obstruction(case, &planned, scan) else { continue };

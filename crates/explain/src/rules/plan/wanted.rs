@@ -3,6 +3,7 @@
 
 use super::{KEPT_SHARE_MAX, Planned, skew};
 use crate::case::Thing;
+use crate::rules::costly::lowered;
 use record::statement::{self, Condition, Use};
 
 /// A condition that keeps more of the rows wants most of the table.
@@ -135,7 +136,10 @@ pub(in crate::rules) fn is_in_doubt(planned: &Planned<'_>, relation: &str) -> bo
 
 /// Whether an aggregate takes the rows of a node.
 pub(super) fn is_aggregated(planned: &Planned<'_>, node: &Thing<'_>) -> bool {
-    planned.above(node).iter().any(|kind| AGGREGATES.contains(kind))
+    // DISTINCT by a sort counts groups as well; DISTINCT ON returns a row of each.
+    let is_distinct = || !lowered(&planned.statement.text).contains("distinct on");
+    let above = planned.above(node);
+    above.iter().any(|kind| AGGREGATES.contains(kind) || *kind == "Unique" && is_distinct())
 }
 
 /// The rows that an execution is for, if that is known: those that it returns, or, where an aggregate takes them, what the planner expects of known values.

@@ -71,6 +71,9 @@ fn name_of(method: &str) -> &'static str {
 /// Operators that ask for keys of a document, which `jsonb_path_ops` does not know.
 const KEYS: [&str; 3] = ["?", "?|", "?&"];
 
+/// Operators that the extension intarray has for arrays of integers.
+const OF_INTARRAY: [&str; 3] = ["@>", "<@", "&&"];
+
 /// An index that is there for it, and why it is not used; `None` if there is none, or nothing is known to speak against it.
 enum There {
     Missing,
@@ -94,6 +97,18 @@ fn there(place: &Place<'_, '_>, column: &str, sign: &str) -> There {
             "index {name} on it is one of jsonb_path_ops, which knows @> and jsonpath, and not {sign}"
         );
         return There::Unsuited(why, vec![]);
+    }
+    let is_of_intarray = place.has_intarray && OF_INTARRAY.contains(&sign);
+    if is_of_intarray && place.kind(column) == "integer[]" && class_of(index) == "array_ops" {
+        let why = format!(
+            "index {name} on it is one of array_ops, while {sign} means the operator of the extension intarray here, which fits arrays of integers better \
+             and belongs to gin__int_ops"
+        );
+        let column = statement::quoted(column);
+        let command =
+            format!("CREATE INDEX CONCURRENTLY ON {} USING gin ({column} gin__int_ops);", place.relation);
+        let other = format!("-- or write OPERATOR(pg_catalog.{sign}) instead of {sign} in the statement");
+        return There::Unsuited(why, vec![command, other]);
     }
     let definition = index.lines.word("definition");
     if let Some((_, only)) =

@@ -3,6 +3,7 @@
 use super::{Place, ROWS_MIN, Reason};
 use crate::case::Thing;
 use crate::rules::costly::{lowered, plain};
+use crate::rules::plan::collation::{self, Differs};
 use crate::rules::plan::{below, number};
 use record::statement;
 
@@ -14,12 +15,25 @@ const COLUMNS_MAX: usize = 6;
 const ORDER_CHARS: usize = 120;
 
 /// Whether an index has these columns first, in any order, and then the first column of the order.
-fn is_there(place: &Place<'_, '_>, equal: &[String], first: &str) -> bool {
+fn is_there(place: &Place<'_, '_>, equal: &[String], keys: &str, first: &str) -> bool {
     place.indexes.iter().any(|(index, columns)| {
         let is_usable = index.lines.flag("valid") != Some(false) && index.lines.word("method") == "btree";
         let at = columns.iter().position(|column| *column == first.trim_matches('"'));
         is_usable
-            && at.is_some_and(|at| columns[..at].iter().all(|column| equal.iter().any(|one| one == column)))
+            && at.is_some_and(|at| {
+                columns[..at].iter().all(|column| equal.iter().any(|one| one == column))
+                    && collation::of_order(keys, index, at).is_none()
+            })
+    })
+}
+
+/// The index that has the order but for its collation, and both collations.
+fn by_another_collation(place: &Place<'_, '_>, keys: &str, first: &str) -> Option<String> {
+    place.indexes.iter().find_map(|(index, columns)| {
+        let at = columns.iter().position(|column| *column == first.trim_matches('"'))?;
+        let Differs { index: of_index, wanted, .. } = collation::of_order(keys, index, at)?;
+        let name = index.lines.word("index");
+        Some(format!("index {name} has it by collation {of_index}, and the statement wants {wanted}"))
     })
 }
 
@@ -79,15 +93,20 @@ pub(super) fn reason(place: &Place<'_, '_>) -> Option<Reason> {
     // What a filter throws away besides is the reason of its own part.
     let is_filtered =
         below(place.planned, &place.node).next().is_none() && place.is_scan() && equal.is_empty();
-    if !is_own || is_there(place, &equal, &first) || equal.contains(&first) || is_filtered && place.runs > 1.0
+    if !is_own
+        || is_there(place, &equal, &own, &first)
+        || equal.contains(&first)
+        || is_filtered && place.runs > 1.0
     {
         return None;
     }
     let columns: Vec<String> = equal.iter().map(|column| statement::quoted(column)).collect();
     let led = if equal.is_empty() { String::new() } else { format!("{} and then ", equal.join(", ")) };
+    let collated = by_another_collation(place, &own, &first);
     let words = format!(
-        "it {what} by {}, and no index has {led}that order, in which the first entry is the answer",
-        plain(&own, ORDER_CHARS)
+        "it {what} by {}, and no index has {led}that order, in which the first entry is the answer{}",
+        plain(&own, ORDER_CHARS),
+        collated.map_or(String::new(), |collated| format!(" ({collated})"))
     );
     let command = format!(
         "CREATE INDEX CONCURRENTLY ON {} ({});",

@@ -144,16 +144,29 @@ fn compared(place: &Place<'_, '_>, one: &Condition) -> Option<Reason> {
     let mut wanted: Vec<Condition> = place.searched();
     wanted.push(one.clone());
     let columns = statement::index_columns(&wanted);
-    let has_all = |(_, of_index): &(crate::case::Thing<'_>, Vec<&str>)| {
+    let has_all = |(_, of_index): &&(crate::case::Thing<'_>, Vec<&str>)| {
         columns.iter().all(|column| of_index.contains(&column.as_str()))
     };
-    if !columns.contains(&one.column) || place.indexes.iter().any(has_all) {
-        return None;
-    }
-    let is_first = place
+    let (partial, whole): (Vec<_>, Vec<_>) = place
         .indexes
         .iter()
-        .find(|(index, of_index)| of_index.first() == Some(&one.column.as_str()) && serves(index, one.how));
+        .filter(has_all)
+        .partition(|(index, _)| index.lines.flag("partial") == Some(true));
+    if !columns.contains(&one.column) || !whole.is_empty() {
+        return None;
+    }
+    let only = partial.first().and_then(|(index, _)| {
+        let only = index.lines.word("definition").split_once(" WHERE ")?.1;
+        Some(format!(
+            "; index {} has them, but holds only the rows WHERE {}, which the condition does not ask for in that form",
+            index.lines.word("index"),
+            plain(only, CONDITION_CHARS)
+        ))
+    });
+    let is_first = place.indexes.iter().find(|(index, of_index)| {
+        let is_whole = index.lines.flag("partial") != Some(true);
+        is_whole && of_index.first() == Some(&one.column.as_str()) && serves(index, one.how)
+    });
     let words = match is_first {
         Some((index, _)) => format!(
             "index {} has {}, and none has it together with {}: the rows that one of them finds are read and compared with the other",
@@ -164,7 +177,7 @@ fn compared(place: &Place<'_, '_>, one: &Condition) -> Option<Reason> {
         None => format!("no index begins with {}", columns.join(", ")),
     };
     Some(Reason::of(
-        words,
+        format!("{words}{}", only.unwrap_or_default()),
         "create an index of these columns, those compared by equality first; it can take the place of one that begins in the same way",
         vec![
             statement::index_command(place.relation, &columns, true),
