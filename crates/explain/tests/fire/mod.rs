@@ -3,6 +3,7 @@
 pub(crate) mod again;
 pub(crate) mod alike;
 mod around;
+pub(crate) mod aside;
 pub(crate) mod beside;
 mod definitions;
 mod doubt;
@@ -91,4 +92,5 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Fires> {
         .chain(unserved::CASES)
         .chain(first::CASES)
         .chain(hidden::CASES)
+        .chain(aside::CASES)
 }
