@@ -11,7 +11,7 @@ mod rows;
 mod table_queue;
 mod target;
 mod texts;
-mod waiter;
+pub(crate) mod waiter;
 
 pub use lines::Lines;
 pub use table_queue::TableQueue;

@@ -101,7 +101,7 @@ fn changes(case: &Case, node: &str, sql: &str) -> bool {
 }
 
 /// The major release of a node.
-fn release(case: &Case, node: &str) -> Option<u64> {
+pub(crate) fn release(case: &Case, node: &str) -> Option<u64> {
     let fact = case.facts("server").find(|fact| fact.name == "version_num" && fact.node == node);
     let recorded = fact.and_then(|fact| fact.value.parse::<u64>().ok());
     recorded.or_else(|| Some(case.run.target.as_ref()?.version_num)).map(|number| number / 10_000)

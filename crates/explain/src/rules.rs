@@ -1,7 +1,7 @@
 //! All rules, in the order of the manual.
 
 mod access;
-mod applied;
+pub(crate) mod applied;
 mod asleep;
 mod band;
 mod behind;
@@ -14,6 +14,7 @@ mod columns;
 pub(crate) mod costly;
 mod cpu;
 mod cursor;
+mod databases;
 mod ddl;
 mod decoders;
 mod disk;
@@ -76,6 +77,7 @@ mod surroundings;
 pub(crate) mod synchronous;
 mod table;
 mod temporary;
+mod traced;
 mod transaction;
 mod unhashed;
 mod unlike;
@@ -91,7 +93,7 @@ use crate::rule::Rule;
 pub(crate) use paste::literal;
 
 /// Those in front of the rules about plans.
-const BEFORE: [&[Rule]; 40] = [
+const BEFORE: [&[Rule]; 42] = [
     generator::RULES,
     shift::RULES,
     spread::RULES,
@@ -121,11 +123,13 @@ const BEFORE: [&[Rule]; 40] = [
     locked::RULES,
     asleep::RULES,
     bursts::RULES,
+    traced::RULES,
     columns::RULES,
     raised::RULES,
     piped::RULES,
     login::RULES,
     churn::RULES,
+    databases::RULES,
     emptied::RULES,
     lock::RULES,
     relation::RULES,

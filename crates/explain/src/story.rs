@@ -11,12 +11,14 @@ mod unplanned;
 
 use crate::case::Case;
 use crate::node_time;
+use crate::rules::applied::held::HOLDER;
 use crate::rules::failing::{GIVES_UP_EARLY, IDS_LEFT};
 use crate::rules::generator::deadlock::OVER_NODES;
 use crate::rules::lock::{BY_DESIGN, ENGINES};
 use crate::rules::observer::CPUS_FULL;
 use crate::rules::plan::AMONG_PARTITIONS;
 use crate::rules::profile::CHECKS_KEYS;
+use crate::rules::profile::SLOW_PASSWORDS;
 use crate::rules::statement::BY_STATEMENT;
 use crate::rules::statement::{OWN_LIMIT, WHOLE_FUNCTION};
 use crate::rules::waste::DEAD_ROWS;
@@ -43,7 +45,7 @@ const POOLS: &str = "pools";
 const ALWAYS_AT_WORK_MIN: f64 = 0.9;
 
 /// Causes on one node whose symptoms show on others: a standby's on its primary, that of a node which is away on the rest of its cluster.
-const SEEN_ELSEWHERE: [&str; 3] = ["REP-10", "REP-12", "REP-13"];
+const SEEN_ELSEWHERE: [&str; 4] = ["REP-10", "REP-12", "REP-13", "REP-20"];
 
 /// Rules about the measurement or the client, which say nothing about the health of the database.
 const NOT_OF_TARGET: [&str; 8] =
@@ -176,11 +178,11 @@ fn under_their_causes(case: &Case, findings: &mut [Finding]) {
                 let fits = symptoms.contains(&findings[symptom].rule.as_str())
                     && is_its(&findings[cause], &findings[symptom])
                     && !found.iter().any(|(_, other)| *other == symptom)
-                    // One that has symptoms of its own stays: two levels are enough.
-                    && !found.iter().any(|(other, _)| *other == symptom)
                     && (is_seen_elsewhere(&findings[cause], &findings[symptom])
                         || is_same_place(case, &findings[cause], &findings[symptom]));
                 if fits {
+                    // The symptoms of a symptom are those of its cause: two levels are enough.
+                    found.iter_mut().filter(|pair| pair.0 == symptom).for_each(|pair| pair.0 = cause);
                     found.push((cause, symptom));
                 }
             }
@@ -222,6 +224,26 @@ fn is_about(cause: &Finding, symptom: &Finding) -> bool {
     tables.is_some_and(|tables| tables.iter().any(is_named))
 }
 
+/// Symptoms that only one kind of setting has: a part of its name.
+const OF_SETTINGS: [(&[&str], &[&str]); 5] = [
+    (&["TXN-01", "WAL-11", "WAL-14", "TXN-03", "IO-09"], &["wal_consistency_checking"]),
+    (&["PLAN-23"], &["parallel", "post_auth_delay"]),
+    // Workers that come and go look like other programs.
+    (&["SES-02"], &["parallel"]),
+    (&["SES-01"], &["_auth_delay", "exit_on_error"]),
+    (&["SES-14"], &["_auth_delay"]),
+];
+
+/// Settings that make nothing slow but what is listed for them.
+const WITHOUT_OTHERS: [&str; 5] = ["auto_explain", "trace_sort", "_auth_delay", "exit_on_error", "jit_d"];
+
+/// Whether a symptom can be that of the setting which a finding of CFG-01 is about.
+fn is_of_setting(cause: &Finding, symptom: &str) -> bool {
+    let of = OF_SETTINGS.iter().find(|(symptoms, _)| symptoms.contains(&symptom));
+    let is_any = |all: &[&str]| all.iter().any(|setting| cause.claim.contains(setting));
+    of.map_or(!is_any(&WITHOUT_OTHERS), |(_, settings)| is_any(settings))
+}
+
 /// Whether a finding can be a symptom of this cause: sessions behind another transaction than one of the engine's have a cause of their own, and so has a
 /// statement that walks over living rows.
 fn is_its(cause: &Finding, symptom: &Finding) -> bool {
@@ -231,9 +253,18 @@ fn is_its(cause: &Finding, symptom: &Finding) -> bool {
     }
     match (cause.rule.as_str(), symptom.rule.as_str()) {
         ("REP-13", "LCK-01") => only_with(ENGINES),
+        // The same session.
+        ("REP-20", "LCK-01" | "LCK-04") => {
+            let holder = cause.numbers.get(HOLDER).copied().unwrap_or(-1.0);
+            symptom.claim.contains(&format!("session {holder:.0} "))
+        }
         // Only where the server had to wait for a CPU.
         ("SES-02", "OBS-01") => only_with(CPUS_FULL),
-        ("SES-01", symptom) if symptom != "SES-06" => cause.numbers.contains_key(BY_STATEMENT),
+        // Else the password of each connection is what its opening costs.
+        ("SES-16", "SES-01") => cause.numbers.contains_key(SLOW_PASSWORDS),
+        ("SES-01", symptom) if !["SES-06", "SES-16"].contains(&symptom) => {
+            cause.numbers.contains_key(BY_STATEMENT)
+        }
         ("SES-13", _) => cause.numbers.contains_key("pools_waiting"),
         // Rows before the page, and what a policy asks of each row, are what the walk touches.
         // So are those that have a partner.
@@ -255,7 +286,10 @@ fn is_its(cause: &Finding, symptom: &Finding) -> bool {
             let table = cause.claim.split("autovacuum of ").nth(1).and_then(|rest| rest.split(' ').next());
             table.is_some_and(|table| symptom.claim.contains(table))
         }
-        ("CFG-01", "PLAN-01") => cause.numbers.contains_key("blocks_per_call"),
+        ("CFG-01", "PLAN-01") => {
+            cause.numbers.contains_key("blocks_per_call") && is_of_setting(cause, "PLAN-01")
+        }
+        ("CFG-01", symptom) => is_of_setting(cause, symptom),
         // Those that wait so shortly have no other reason to fail than the limit.
         ("VAC-05", "TXN-13") => only_with(IDS_LEFT),
         ("TXN-13", "DIST-06") => cause.numbers.contains_key(GIVES_UP_EARLY),

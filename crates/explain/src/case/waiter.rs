@@ -14,6 +14,8 @@ const CLOCKS_S: f64 = 0.05;
 pub struct Waiter {
     /// Its process.
     pub pid: u64,
+    /// Which kind of process it is; empty for a client's session.
+    pub backend: String,
     /// Whom it waited for, and who was at the end of that chain; 0 is a prepared transaction.
     pub blocked_by: u64,
     /// The session that waited for no other.
@@ -86,6 +88,7 @@ impl Case {
         if waiter.pid == 0 || wait_s >= waiter.wait_s {
             *waiter = Waiter {
                 pid: number("pid"),
+                backend: word("backend"),
                 blocked_by: number("blocked_by"),
                 root: number("root"),
                 root_state: word("root_state"),

@@ -1,4 +1,6 @@
-//! REP-16: a subscription whose worker looks for each row that it changes by a scan of the table.
+//! REP-16: a subscription whose worker looks for each row that it changes by a scan of the table. REP-20: one whose worker waits for a session.
+
+pub(crate) mod held;
 
 use super::costly::busy;
 use super::paste::columns_of_a_key;
@@ -10,17 +12,29 @@ use crate::waits::Who;
 use record::finding::{Level, Severity};
 use record::statement;
 
-pub(super) const RULES: &[Rule] = &[Rule {
-    id: "REP-16",
-    title: "the worker of a subscription scans a table for each change",
-    needs: &[Looked("subscription"), Field("table", "seq_scans"), Field("table", "primary_key")],
-    limits: "a subscription is at work, and a table without a primary key is scanned for as many changes as it gets, 10 times a second and 1,000 rows each, by \
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "REP-20",
+        title: "the worker of a subscription waits for a lock of a session",
+        needs: &[Looked("subscription"), Looked("block")],
+        limits: "a worker that applies changes waits for a lock which a session of its own node holds: in 30 % of the looks, 3 or more, or for 5 s; high in \
+            half of the looks, or from 10 s on (ours)",
+        judge: held::judge,
+        links: &["https://www.postgresql.org/docs/current/logical-replication-architecture.html"],
+    },
+    Rule {
+        id: "REP-16",
+        title: "the worker of a subscription scans a table for each change",
+        needs: &[Looked("subscription"), Field("table", "seq_scans"), Field("table", "primary_key")],
+        limits: "a subscription is at work, and a table without a primary key is scanned for as many changes as it gets, 10 times a second and 1,000 \
+            rows each, by \
         no statement that is known; where it gets none, only if a background process is on a CPU in half of the looks (ours)",
-    judge,
-    links: &[
-        "https://www.postgresql.org/docs/current/logical-replication-publication.html#LOGICAL-REPLICATION-PUBLICATION-REPLICA-IDENTITY",
-    ],
-}];
+        judge,
+        links: &[
+            "https://www.postgresql.org/docs/current/logical-replication-publication.html#LOGICAL-REPLICATION-PUBLICATION-REPLICA-IDENTITY",
+        ],
+    },
+];
 
 /// Scans of the table a second.
 const SCANS_PER_S_MIN: f64 = 10.0;

@@ -4,7 +4,7 @@ use super::costly::plain;
 mod silent;
 
 use crate::case::absence::{Absence, CLOCK_US};
-use crate::case::{Case, Thing};
+use crate::case::{Case, Lines, Thing};
 use crate::rule::Need::{Any, Field};
 use crate::rule::{Answer, Claim, Rule};
 use crate::statistics;
@@ -62,7 +62,11 @@ const ANSWER_FULL_US_MIN: f64 = 5e6;
 
 /// The share of the CPUs of a node's host that are in use, if it is nearly all of them.
 fn cpus_full(case: &Case, node: &str) -> Option<f64> {
-    let host = case.one("host", case.host_of(node)?)?;
+    in_use(case.one("host", case.host_of(node)?)?)
+}
+
+/// The share of the CPUs of a host that are in use, if it is nearly all of them.
+fn in_use(host: &Lines) -> Option<f64> {
     let fields = ["cpu_user_pct", "cpu_system_pct", "cpu_softirq_pct", "cpu_steal_pct"];
     let used = fields.iter().filter_map(|field| host.mean(field)).sum::<f64>() / 100.0;
     (used >= FULL_MIN).then_some(used)

@@ -8,10 +8,12 @@ use crate::node_time;
 use crate::rule::Need::{Facts, Field};
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
+use debugging::{ASLEEP, ASLEEP_HIGH};
 use record::finding::{Level, NodeTime, Severity};
 use whose::Setting;
 
 mod choice;
+mod debugging;
 mod join;
 mod planner;
 mod whose;
@@ -440,11 +442,12 @@ fn found<'a>(case: &'a Case, time: &'a NodeTime, odd: &Odd) -> Option<(Setting<'
 fn odd(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in node_time::all(case) {
-        for odd in ODD.iter().chain(&planner::ODD) {
+        for odd in ODD.iter().chain(&planner::ODD).chain(&debugging::ODD) {
             let Some((Setting { owner, value }, cost)) = found(case, time, odd) else { continue };
             let Cost { share, figure, evidence, unknown } = cost;
             let of_owner = owner.map_or(String::new(), |owner| format!(" for {owner}"));
             let command = match (owner, odd.restarts) {
+                _ if odd.name == "debug_assertions" => "$ pg_config --configure".to_string(),
                 (Some(owner), _) => reset_command(owner, odd.name),
                 (None, true) => format!("ALTER SYSTEM RESET {}; -- then restart: all sessions end", odd.name),
                 (None, false) => format!("ALTER SYSTEM {}; SELECT pg_reload_conf();", better(odd.name)),
@@ -461,6 +464,7 @@ fn odd(case: &Case) -> Answer {
                         // Whatever it costs today, it grows until it is seen.
                         _ if odd.name == "track_counts" => Severity::High,
                         Some(share) if share >= SHARE_MIN => of_share(share),
+                        None if figure.0 == ASLEEP && figure.1 >= ASLEEP_HIGH => Severity::High,
                         _ => Severity::Medium,
                     },
                     Level::CoOccurrence,

@@ -65,6 +65,11 @@ const MACHINE_SHARE_MIN: f64 = 0.2;
 /// Of those, at least this share is known by its functions: the rest may encrypt what is sent.
 const KNOWN_SHARE_MIN: f64 = 0.05;
 
+/// The number of a finding about passwords that take longer to check than the default wants.
+pub(crate) const SLOW_PASSWORDS: &str = "scram_iterations";
+/// Iterations of SCRAM by default.
+const ITERATIONS: f64 = 4_096.0;
+
 /// Counters of sessions have neither: a process that is not logged in yet is in no view but as a start.
 fn logins(case: &Case) -> Answer {
     let Some(all) = &case.stacks else { return Answer::CannotTell("no stacks".to_string()) };
@@ -83,6 +88,7 @@ fn logins(case: &Case) -> Answer {
     let server = servers.next().filter(|_| servers.next().is_none());
     let node = server.as_ref().map_or("the server", |server| server.place);
     let iterations = case.facts("setting").find(|fact| fact.name == "scram_iterations");
+    let slow = iterations.and_then(|fact| fact.value.parse::<f64>().ok()).filter(|count| *count > ITERATIONS);
     // Of idle processors there are samples too.
     let of_machine = log_in as f64 / all.samples().max(1) as f64;
     let severity = if of_machine >= MACHINE_SHARE_MIN { severity(of_machine) } else { Severity::Low };
@@ -106,6 +112,7 @@ fn logins(case: &Case) -> Answer {
     .with(server.as_ref().and_then(|server| server.lines.rate("sessions_opened")), |claim, opened| {
         claim.number("sessions_opened_per_s", opened).because(format!("{} sessions are opened a second", units::short(opened)))
     })
+    .with(slow, |claim, count| claim.number(SLOW_PASSWORDS, count))
     .with(iterations, |claim, fact| claim.because(format!("scram_iterations is {}", plain(&fact.value, 20))))
     .remedy(
         "keep connections: a pool in the application, or a pooler in between. Where it must be each time: SCRAM in pg_hba.conf instead of a plain password or \

@@ -1,6 +1,8 @@
 //! SES, CPU: sessions that could compute and have no CPU, by the scheduler's account of their processes: because other programs use the CPUs, because there
 //! are too many sessions, or because something keeps the server from CPUs that are idle.
 
+mod priority;
+
 use super::bursts;
 use super::costly::{busy, severity};
 use crate::case::{Case, Thing};
@@ -42,7 +44,7 @@ pub(super) const RULES: &[Rule] = &[
         needs: NEEDS,
         limits: "40 % of the session time waiting for a CPU, and half as much again as on one, while 35 % of the host's CPUs are idle and half \
             a session waits on average; or 25 %, with \
-            the control group's quota used up in 10 % of the periods (ours)",
+            the control group's quota used up in 10 % of the periods, or with a nice value of 5 and more, or the policy idle, beside other programs (ours)",
         judge: limited,
         links: &["https://docs.kernel.org/scheduler/sched-bwc.html"],
     },
@@ -439,13 +441,32 @@ fn is_among_workers(kind: &str, event: &str) -> bool {
 /// The share of the session time in waits for parallel workers, from which on their CPU time matters.
 const PARALLEL_SHARE_MIN: f64 = 0.05;
 
+/// The share of the host's CPUs that other programs use, from which on a low priority is felt.
+const BESIDE_SHARE_MIN: f64 = 0.2;
+const OF_PRIORITY: &str = "each step of the nice value is a tenth of a CPU less beside others: nice 19 gets a seventieth of what nice 0 gets; a session that \
+    waits for a CPU keeps its locks meanwhile";
+
+/// Which limit it is, as the end of the claim.
+fn which(quota: Option<(f64, f64)>, pinned: Option<f64>, low: Option<&str>) -> String {
+    match (quota, pinned, low) {
+        (Some((cpus, stopped)), ..) => format!(
+            "its control group may use {} and was stopped in {} of the periods",
+            units::counted_cpus(cpus),
+            units::percent(stopped)
+        ),
+        (None, Some(cpus), _) => format!("its processes may run on {} only", units::counted_cpus(cpus)),
+        (None, None, Some(low)) => format!("{low}, so that all others come first"),
+        (None, None, None) => "the server may not use them".to_string(),
+    }
+}
+
 /// Sessions that wait, on average, for a limit that no setting of the host shows.
 const LIMITED_SESSIONS_MIN: f64 = 0.5;
 
 fn limited(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
-        let Some(Queue { waiting, host, own, idle, cores, .. }) = queue(case, time) else { continue };
+        let Some(Queue { waiting, host, own, idle, cores, others, .. }) = queue(case, time) else { continue };
         let is_long = waiting.share >= LIMITED_SHARE_MIN && waiting.sessions >= own * WAIT_PER_RUN_MIN;
         let quota = quota(case, &time.node).filter(|_| waiting.share >= QUEUE_SHARE_MIN);
         let pinned = pinned(case, &time.node, own, cores).filter(|_| waiting.share >= QUEUE_SHARE_MIN);
@@ -458,30 +479,31 @@ fn limited(case: &Case) -> Answer {
             && idle >= cores * IDLE_SHARE_MIN
             && !is_parallel
             && !bursts::is_in_bursts(case, &time.node);
-        if quota.is_none() && pinned.is_none() && !is_limited {
+        let low = priority::of(case, &time.node)
+            .filter(|_| waiting.share >= QUEUE_SHARE_MIN && others >= cores * BESIDE_SHARE_MIN);
+        if quota.is_none() && pinned.is_none() && low.is_none() && !is_limited {
             continue;
         }
-        let why = match (quota, pinned) {
-            (None, Some(cpus)) => format!("its processes may run on {} only", units::counted_cpus(cpus)),
-            (Some((cpus, stopped)), _) => format!(
-                "its control group may use {} and was stopped in {} of the periods",
-                units::counted_cpus(cpus),
-                units::percent(stopped)
+        let beside = match low.is_some() && idle < cores * IDLE_SHARE_MIN {
+            true => format!(
+                "other programs use {} of the {} CPUs of {host}",
+                units::short(others),
+                units::short(cores)
             ),
-            (None, None) => "the server may not use them".to_string(),
+            false => format!("{} of the {} CPUs of {host} are idle", units::short(idle), units::short(cores)),
         };
+        let is_known = quota.is_some() || pinned.is_some() || low.is_some();
         claims.push(with_limit_remedy(
             case,
             &time.node,
             Claim::new(
                 severity(waiting.share),
-                if quota.or(pinned.map(|cpus| (cpus, 0.0))).is_some() { Level::DiscriminatingCounter } else { Level::CoOccurrence },
+                if is_known { Level::DiscriminatingCounter } else { Level::CoOccurrence },
                 format!(
-                    "{}: sessions wait for a CPU in {} of their time while {} of the {} CPUs of {host} are idle: {why}",
+                    "{}: sessions wait for a CPU in {} of their time while {beside}: {}",
                     time.node,
                     units::percent(waiting.share),
-                    units::short(idle),
-                    units::short(cores)
+                    which(quota, pinned, low.as_deref())
                 ),
             )
             .on_node(&time.node)
@@ -503,7 +525,8 @@ fn limited(case: &Case) -> Answer {
             .with(pinned, |claim, cpus| {
                 claim.number("cpus_allowed", cpus).because("the kernel lists the CPUs that the server's processes may run on (Cpus_allowed_list)")
             })
-            .with((quota.is_none() && pinned.is_none()).then_some(()), |claim, ()| {
+            .with(low, |claim, _| claim.because(OF_PRIORITY))
+            .with((!is_known).then_some(()), |claim, ()| {
                 claim.lacking("which limit: the CPU quota of a cgroup (container, systemd's CPUQuota), a cpuset, or an affinity")
             }),
         ));
@@ -517,9 +540,11 @@ fn with_limit_remedy(case: &Case, node: &str, claim: Claim) -> Claim {
     claim.remedy(
         "look at the limits of the server's cgroup, where nr_throttled must not grow, and at its affinity; raise the quota, or give it all CPUs: taskset -acp \
             for \
-         each of its processes until it is started again, and CPUAffinity or AllowedCPUs in its unit (cpuset in a container) for ever",
+         each of its processes until it is started again, and CPUAffinity or AllowedCPUs in its unit (cpuset in a container) for ever; a low priority \
+             is that of the script or unit which starts it (nice, Nice=, \
+         CPUSchedulingPolicy=): renice -n 0 for each of its processes",
         &[
-            &format!("$ pid=$(head -n 1 {file}) && taskset -cp $pid"),
+            &format!("$ pid=$(head -n 1 {file}) && taskset -cp $pid && ps -o pid,ni,cls,args --ppid $pid --pid $pid"),
             // The second path is that of cgroups in version 1.
             &format!(
                 "$ for g in $(cut -d: -f3 /proc/$(head -n 1 {file})/cgroup | sort -u); do \

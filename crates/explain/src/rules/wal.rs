@@ -244,18 +244,24 @@ fn with_flush_remedy(case: &Case, node: &str, claim: Claim, flush_ms: Option<f64
         }
     };
     let folder = data_directory(case, node);
-    let delay = match case.setting(node, "commit_delay") {
-        None | Some("0") => {
-            "ALTER SYSTEM SET commit_delay = 100; SELECT pg_reload_conf(); -- microseconds; measure with and without"
-        }
-        Some(_) => {
-            "ALTER SYSTEM SET commit_delay = 0; SELECT pg_reload_conf(); -- it is set: measure with and without"
-        }
+    // Where commits sleep on purpose already, that comes first, and nothing is said for more of it.
+    let delay = group::delay(case, node);
+    let (text, command) = match &delay {
+        Some(delay) => (SLEEPS, delay.off()),
+        None => (text, SHARES_A_FLUSH.to_string()),
     };
-    claim
-        .remedy(text, &[&format!("$ pg_test_fsync -f {folder}/pg_wal/pg_test_fsync.out"), delay, COMPRESSION])
+    claim.remedy(
+        text,
+        &[&format!("$ pg_test_fsync -f {folder}/pg_wal/pg_test_fsync.out"), &command, COMPRESSION],
+    )
 }
 
+/// How commits share a flush, and what comes first where they sleep for that already.
+const SHARES_A_FLUSH: &str =
+    "ALTER SYSTEM SET commit_delay = 100; SELECT pg_reload_conf(); -- microseconds; measure with and without";
+const SLEEPS: &str = "commit_delay makes commits sleep before they flush, and those behind them wait for that as well: take it away first, and \
+    measure again; then \
+    put more rows into a transaction (TXN-01), and see whether the device is slow";
 /// The remedy where a faster device would not help.
 const DEVICE_IS_FAST: &str = "the device is fast: put more rows into a transaction (TXN-01), let commits share a flush (commit_delay), and look for a limit \
     above it (IO-09) and for full CPUs";

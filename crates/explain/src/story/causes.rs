@@ -2,6 +2,36 @@
 
 /// A cause, and the findings that are only its symptoms on the same node or host. The first cause that is present takes a symptom.
 pub(super) const CAUSES: &[(&str, &[&str])] = &[
+    // What one setting among them makes (`OF_SETTINGS` in story.rs).
+    ("CFG-01", &["TXN-01", "WAL-03", "WAL-11", "WAL-14", "TXN-03", "IO-09", "PLAN-23", "SES-01", "SES-14"]),
+    // A process that is stopped looks as if it computed, or waited for what it had waited for before; and who waits for it waits long.
+    (
+        "CPU-08",
+        &[
+            "SES-02", "SES-03", "CPU-05", "CPU-06", "OBS-01", "WAL-01", "WAL-05", "WAL-14", "TXN-01",
+            "TXN-09", "LCK-01", "LCK-04", "DIST-06", "LWL-01", "LWL-05", "LOG-04", "IO-07", "IO-08",
+            "PLAN-45",
+        ],
+    ),
+    // The mount makes each write slow, whatever writes.
+    (
+        "FS-05",
+        &[
+            "TXN-01", "WAL-01", "WAL-02", "WAL-05", "WAL-06", "WAL-07", "WAL-12", "WAL-14", "IO-05", "IO-06",
+            "IO-08", "LCK-05", "LWL-05", "CPU-05", "LCK-01", "DIST-06", "TXN-03",
+        ],
+    ),
+    (
+        "TXN-21",
+        &[
+            "WAL-02", "WAL-03", "WAL-07", "WAL-12", "WAL-01", "WAL-05", "WAL-06", "TXN-01", "LWL-05",
+            "IO-05", "IO-06", "IO-07", "IO-08", "CPU-05",
+        ],
+    ),
+    // Passwords that take long to check, or logins that hang: connections are opened slowly, and are all in use.
+    ("SES-16", &["SES-01", "SES-03", "CPU-05"]),
+    ("SES-14", &["SES-04", "SES-01", "SES-05"]),
+    ("MEM-08", &["MEM-02", "MEM-05", "MEM-03", "MEM-06", "SES-05"]),
     // Pools that take connections from each other open them again and again.
     ("SES-13", &["SES-01", "SES-06"]),
     // Rows that multiply each other are the reason why there are so many.
@@ -9,6 +39,8 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
     // What a statement waits for while dblink opens a connection, and what that connection commits.
     ("SES-01", &["EXT-01", "WAL-01", "WAL-05", "TXN-01", "PLAN-62", "PLAN-45", "PLAN-49", "CPU-05"]),
     ("REP-13", &["OBS-01", "LCK-01", "TXN-13", "TXN-05", "DIST-06", "CPU-05"]),
+    // What the worker does not apply, its publisher keeps.
+    ("REP-20", &["LCK-01", "LCK-04", "REP-15", "REP-03", "REP-01", "REP-11"]),
     // Sessions that wait for a table wait behind the replay.
     ("REP-12", &["REP-18", "REP-01", "REP-11", "LCK-01", "CPU-05"]),
     ("CPU-06", &["SES-02", "WAL-01", "WAL-05", "TXN-01", "DIST-06", "SES-03", "CPU-05", "WAL-06", "GEN-03"]),
@@ -20,6 +52,7 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
     ("TXN-05", &["LWL-04", "DIST-06", "GEN-01"]),
     ("WAL-11", &["TXN-01", "WAL-01", "WAL-05", "CPU-05", "WAL-06", "WAL-03", "TXN-03"]),
     ("WAL-12", &["TXN-01", "WAL-01", "WAL-05", "CPU-05", "LWL-05", "IO-09", "TXN-03"]),
+    ("TXN-20", &["TXN-10", "PLAN-91", "WAL-14", "WAL-01", "WAL-05", "WAL-06", "TXN-01", "TXN-09", "CPU-05"]),
     ("TXN-10", &["TXN-01", "WAL-01", "WAL-05", "CPU-05", "WAL-06"]),
     ("IO-09", &["WAL-01", "WAL-05", "WAL-02", "IO-05", "IO-06", "IO-07", "IO-08", "CPU-05", "TXN-01"]),
     ("MEM-06", &["IO-07", "IO-10", "MEM-04", "CPU-05"]),
@@ -101,7 +134,6 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
     ("PLAN-71", &["PLAN-24", "PLAN-34", "PLAN-45", "MEM-04", "SES-03"]),
     ("TXN-16", &["IO-11", "TXN-07", "TXN-15", "LCK-04", "LCK-01", "LCK-09", "SES-03", "WAL-01"]),
     ("TXN-17", &["TXN-09", "SES-03"]),
-    ("TXN-20", &["PLAN-91", "WAL-01", "WAL-05", "TXN-01", "CPU-05"]),
     // It names the table and the key of the checks that the stacks show.
     ("PLAN-07", &["PLAN-96", "PLAN-01", "PLAN-06", "PLAN-24", "PLAN-49"]),
     // What is computed for each row takes the time, and not finding the rows.
@@ -112,7 +144,10 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
     // The index that is missing there is not missing on the table that is meant.
     (
         "CFG-03",
-        &["PLAN-01", "PLAN-10", "PLAN-45", "PLAN-06", "PLAN-12", "PLAN-24", "MEM-04", "SES-03", "IO-07"],
+        &[
+            "PLAN-01", "PLAN-10", "PLAN-45", "PLAN-46", "PLAN-06", "PLAN-12", "PLAN-24", "PLAN-27",
+            "PLAN-75", "PLAN-88", "MEM-04", "SES-03", "IO-07",
+        ],
     ),
     // A table that is made anew has another number, and so have the statements that name it.
     ("TXN-07", &["TXN-15", "PLAN-91"]),
@@ -176,7 +211,6 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
     ("TXN-01", &["WAL-01", "WAL-05", "CPU-05", "WAL-06"]),
     ("WAL-07", &["WAL-01", "WAL-05", "CPU-05", "WAL-06"]),
     ("WAL-01", &["WAL-05", "CPU-05", "WAL-06"]),
-    ("FS-05", &["TXN-01", "WAL-01", "WAL-02", "WAL-05", "WAL-06", "IO-05", "IO-08", "LCK-05", "CPU-05"]),
     ("REP-10", &["REP-18", "REP-01", "CPU-05"]),
     ("REP-18", &["REP-01", "REP-11", "CPU-05", "TXN-01", "PLAN-45"]),
     ("REP-01", &["CPU-05", "TXN-01"]),
@@ -213,8 +247,8 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
     ("PLAN-27", &["MEM-04", "SES-03", "IO-07"]),
     ("LWL-07", &["DIST-06"]),
     ("SES-04", &["SES-01"]),
-    // A driver sends its settings when it connects.
-    ("SES-01", &["SES-06"]),
+    // A driver sends its settings when it connects, and each connection proves its password.
+    ("SES-01", &["SES-06", "SES-16"]),
     ("REP-10", &["REP-11"]),
     ("REP-02", &["REP-11"]),
     ("PLAN-10", &["MEM-04", "SES-03", "PLAN-06", "IO-07", "PLAN-12"]),

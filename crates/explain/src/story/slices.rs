@@ -34,10 +34,10 @@ const COMPUTES: &[&str] = &[
     "PLAN-65", "PLAN-66", "PLAN-67", "PLAN-68", "PLAN-69", "PLAN-70", "PLAN-71", "PLAN-72", "PLAN-73",
     "PLAN-74", "PLAN-75", "PLAN-76", "PLAN-77", "PLAN-78", "PLAN-79", "PLAN-80", "REP-14", "REP-17",
     "SES-01", "SES-07", "SES-08", "SES-10", "SES-11", "TXN-06", "TXN-07", "TXN-08", "TXN-12", "TXN-13",
-    "TXN-14", "TXN-15", "TXN-16", "TXN-17", "TXN-18", "TXN-19", "TXN-20", "VAC-11", "VAC-13", "VAC-14",
-    "VAC-15", "VAC-16", "VAC-17", "WAL-11", "PLAN-81", "PLAN-82", "PLAN-83", "PLAN-84", "PLAN-85", "PLAN-86",
-    "PLAN-87", "PLAN-88", "PLAN-89", "PLAN-90", "PLAN-91", "PLAN-92", "PLAN-93", "PLAN-94", "PLAN-95",
-    "PLAN-96", "PLAN-97", "PLAN-98", "PLAN-99", "SES-12", "SES-15",
+    "TXN-14", "TXN-15", "TXN-16", "TXN-17", "TXN-18", "TXN-19", "TXN-20", "TXN-21", "VAC-11", "VAC-13",
+    "VAC-14", "VAC-15", "VAC-16", "VAC-17", "WAL-11", "PLAN-81", "PLAN-82", "PLAN-83", "PLAN-84", "PLAN-85",
+    "PLAN-86", "PLAN-87", "PLAN-88", "PLAN-89", "PLAN-90", "PLAN-91", "PLAN-92", "PLAN-93", "PLAN-94",
+    "PLAN-95", "PLAN-96", "PLAN-97", "PLAN-98", "PLAN-99", "SES-12", "SES-15",
 ];
 
 /// Every part but the sleeping by design, which loses nothing.
@@ -47,7 +47,10 @@ pub(super) const SLICES: &[Slice] = &[
         is_wait: false,
         rules: &[
             COMPUTES,
-            &["PLAN-02", "PLAN-05", "PLAN-26", "MEM-04", "CPU-01", "SEC-01", "FS-01", "FS-02", "FS-03"],
+            &[
+                "PLAN-02", "PLAN-05", "PLAN-26", "MEM-04", "CPU-01", "CPU-08", "SEC-01", "FS-01", "FS-02",
+                "FS-03",
+            ],
         ],
         words: "the sessions compute: that is work, and no rule found waste in it",
         commands: &[
@@ -73,7 +76,7 @@ pub(super) const SLICES: &[Slice] = &[
         is_wait: true,
         rules: &[&[
             "WAL-01", "WAL-14", "TXN-20", "TXN-01", "TXN-10", "WAL-11", "WAL-06", "WAL-07", "WAL-12",
-            "WAL-13", "VAC-02", "IO-01", "IO-05", "IO-06", "IO-09", "CPU-06", "SES-02",
+            "WAL-13", "TXN-21", "VAC-02", "IO-01", "IO-05", "IO-06", "IO-09", "CPU-06", "SES-02",
         ]],
         words: "sessions wait for the WAL, but for less than a rule needs, or a flush is too fast to be the reason",
         commands: &["SELECT * FROM pg_stat_wal;", NOW],
@@ -124,7 +127,7 @@ pub(super) const SLICES: &[Slice] = &[
             "PLAN-59", "PLAN-60", "PLAN-61", "PLAN-46", "PLAN-48", "PLAN-49", "PLAN-50", "PLAN-51",
             "PLAN-52", "PLAN-53", "PLAN-54", "PLAN-55", "PLAN-56", "VAC-14", "TXN-13", "SES-07", "SES-08",
             "VAC-13", "PLAN-64", "PLAN-65", "PLAN-66", "PLAN-80", "PLAN-84", "PLAN-85", "PLAN-86", "PLAN-87",
-            "PLAN-88", "PLAN-97", "PLAN-98", "VAC-17",
+            "PLAN-88", "PLAN-97", "PLAN-98", "VAC-17", "TXN-21",
         ]],
         words: "sessions wait for blocks that are not in shared_buffers",
         commands: &[
@@ -136,7 +139,7 @@ pub(super) const SLICES: &[Slice] = &[
         is_wait: true,
         rules: &[&[
             "IO-01", "IO-05", "IO-06", "IO-08", "IO-09", "IO-10", "IO-11", "WAL-02", "WAL-03", "FS-01",
-            "FS-02", "FS-05", "SEC-02",
+            "FS-02", "FS-05", "SEC-02", "TXN-21",
         ]],
         words: "sessions write or sync files themselves",
         commands: &["SELECT * FROM pg_stat_bgwriter;", NOW],
@@ -191,7 +194,7 @@ pub(super) const SLICES: &[Slice] = &[
     Slice {
         part: "other processes",
         is_wait: true,
-        rules: &[&["REP-09", "REP-01", "PLAN-23"]],
+        rules: &[&["REP-09", "REP-01", "PLAN-23", "TXN-21"]],
         words: "sessions wait for another process of the server",
         commands: &[NOW],
     },
@@ -227,8 +230,8 @@ pub(super) const SLICES: &[Slice] = &[
         part: UNACCOUNTED,
         is_wait: true,
         rules: &[&[
-            "LOG-01", "LOG-03", "LOG-04", "SES-01", "CPU-06", "FS-01", "FS-02", "SEC-02", "MEM-02", "MEM-05",
-            "IO-09",
+            "LOG-01", "LOG-03", "LOG-04", "SES-01", "CPU-06", "CPU-08", "FS-01", "FS-02", "SEC-02", "MEM-02",
+            "MEM-05", "IO-09",
         ]],
         words: "the server counts this time, and neither the scheduler nor a wait event explains it: sleeps in the kernel that PostgreSQL does not report \
             (page faults, reads of memory that was swapped out, writing to the log or a pipe), or waits too short and too many for samples",

@@ -120,6 +120,42 @@ fn a_symptom_stands_under_its_cause_on_the_same_node() {
     assert_eq!(commits.iter().filter(|finding| finding.symptom_of.as_deref() == Some("TXN-01")).count(), 2);
 }
 
+/// What a symptom explains is explained by its cause as well: two levels are enough.
+#[test]
+fn the_symptoms_of_a_symptom_stand_under_its_cause() {
+    let causes = |rules: &[&str]| -> Vec<Option<String>> {
+        let mut all: Vec<Finding> =
+            rules.iter().map(|rule| finding(rule, "n1", Severity::Medium, "x")).collect();
+        under_their_causes(&Case::default(), &mut all);
+        all.into_iter().map(|finding| finding.symptom_of).collect()
+    };
+    let under = |cause: &str| Some(cause.to_string());
+    assert_eq!(causes(&["TXN-01", "WAL-01", "REP-01"]), [under("REP-01"), under("REP-01"), None]);
+    assert_eq!(causes(&["FS-05", "TXN-01", "WAL-01"]), [None, under("FS-05"), under("FS-05")]);
+    assert_eq!(causes(&["TXN-13", "TXN-05", "GEN-01"]), [None, under("TXN-13"), under("TXN-13")]);
+    assert_eq!(causes(&["SES-14", "SES-04"]), [None, under("SES-14")]);
+    assert_eq!(causes(&["MEM-08", "MEM-02", "OBS-01"]), [None, under("MEM-08"), under("MEM-08")]);
+    assert_eq!(causes(&["TXN-10", "TXN-20", "WAL-01"]), [under("TXN-20"), None, under("TXN-20")]);
+    assert_eq!(causes(&["SES-16", "SES-01"]), [under("SES-01"), None]);
+}
+
+/// A setting explains what it makes, and no more.
+#[test]
+fn a_setting_has_the_symptoms_of_its_kind() {
+    let of = |claim: &str, symptom: &str| {
+        let mut all = vec![
+            finding("CFG-01", "n1", Severity::Medium, claim),
+            finding(symptom, "n1", Severity::High, "x"),
+        ];
+        under_their_causes(&Case::default(), &mut all);
+        all[1].symptom_of.is_some()
+    };
+    let [compared, parallel] = ["wal_consistency_checking is all", "debug_parallel_query is on"];
+    assert!(of(compared, "TXN-01") && of(compared, "WAL-11") && of(compared, "WAL-01"));
+    assert!(of(parallel, "PLAN-23") && !of(parallel, "TXN-01") && !of(compared, "PLAN-23"));
+    assert!(of("post_auth_delay is 1s", "SES-01") && !of(compared, "SES-01"));
+}
+
 #[test]
 fn severity_follows_the_share_of_the_time_and_the_benefit_is_a_part_of_it() {
     let case = waiting("Lock", "extend");

@@ -3,6 +3,7 @@
 pub(crate) mod again;
 pub(crate) mod alike;
 mod around;
+pub(crate) mod aside;
 pub(crate) mod beside;
 mod definitions;
 mod doubt;
@@ -93,4 +94,5 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Fires> {
         .chain(first::CASES)
         .chain(hidden::CASES)
         .chain(rewritten::CASES)
+        .chain(aside::CASES)
 }

@@ -435,7 +435,7 @@ fn healthy_node(scene: &mut Scene, node: &str, host: &str) {
         .set("what_if", json!({"node": node, "query_id": "1", "hash": "a1", "change": "SET work_mem = '256MB';"}), json!({
             "kind": "setting", "cost_before": 8.5, "cost_after": 8.5, "used": false}))
         .set("clock", of.clone(), json!({"offset_us": 50, "error_us": 100}))
-        .set("backend", json!({"host": host, "node": node, "pid": 100, "backend": "client backend"}), json!({"cpu_us": 200_000, "state": "S", "blocked_write": 0}))
+        .set("backend", json!({"host": host, "node": node, "pid": 100, "backend": "client backend"}), json!({"cpu_us": 200_000, "state": "S", "blocked_write": 0, "stopped": 0}))
         .fact(of.clone(), "setting", "wal_level", "replica")
         .fact(of.clone(), "setting", "data_directory", "/data/pg")
         .fact(of.clone(), "setting", "huge_pages", "try")

@@ -229,6 +229,8 @@ line! {
         node: String,
         /// The one that waits.
         pid: u64,
+        /// Which kind of process it is, if no client's session.
+        backend: String,
         /// Who it waits for; the first, if several.
         blocked_by: Option<u64>,
         /// The session at the root, which waits for no other.
@@ -391,6 +393,8 @@ line! {
         own: Option<bool>,
         /// Whether its worker runs.
         running: Option<bool>,
+        /// That worker's process, of PostgreSQL's own replication.
+        pid: Option<u64>,
         /// Received but not yet reported as applied.
         lag_bytes: Option<u64>,
     }

@@ -169,6 +169,14 @@ line! {
         asleep: Option<u64>,
         /// 1 if it slept in a write that is not taken: to a pipe, a terminal, or the socket of the system's log; else 0.
         blocked_write: Option<u64>,
+        /// 1 if a signal or a tracer had stopped it at this look, else 0.
+        stopped: Option<u64>,
+        /// The program that traces it, where it was found stopped.
+        tracer: String,
+        /// Its nice value; absent for 0.
+        nice: Option<i64>,
+        /// Its scheduling policy: `batch`, `idle`, `fifo`, `rr`, `deadline`; empty for the usual one.
+        policy: String,
     }
 }
 

@@ -89,6 +89,8 @@ impl Backends {
             .flatten()
             .unwrap_or_default();
         let is_blocked = process::is_blocked_write(&wchan);
+        let is_stopped = process::is_stopped(&stat.state);
+        let tracer = if is_stopped { tracer(files, pid) } else { None };
         let now = Basis { t_us: now_us, stat, io, schedule };
         let before = self.before.insert(pid, now.clone());
         let Some(before) = before.filter(|before| before.stat.started_ticks == now.stat.started_ticks) else {
@@ -122,11 +124,22 @@ impl Backends {
                 run_queue_us: waited_us,
                 asleep: Some(u64::from(is_asleep)),
                 blocked_write: Some(u64::from(is_blocked)),
+                stopped: Some(u64::from(is_stopped)),
+                tracer: tracer.unwrap_or_default(),
+                nice: Some(now.stat.nice).filter(|nice| *nice != 0),
+                policy: process::policy(now.stat.policy).to_string(),
                 state: now.stat.state,
                 wchan: if is_asleep || is_blocked { wchan } else { String::new() },
             },
         );
     }
+}
+
+/// The program that traces a process, with its id: `strace (4711)`.
+fn tracer(files: &mut dyn Files, pid: u32) -> Option<String> {
+    let tracer = files.text(&format!("/proc/{pid}/status")).ok().and_then(process::tracer)?;
+    let stat = files.text(&format!("/proc/{tracer}/stat")).ok().and_then(process::stat);
+    Some(format!("{} ({tracer})", stat.map_or("a process".to_string(), |stat| stat.command)))
 }
 
 #[cfg(test)]
@@ -193,6 +206,25 @@ mod tests {
         }
         put(&mut files, 7, "R", 1, 999, 1_000, 0);
         assert!(tick(&mut backends, &mut files, 4_000_000, &[target(7)]).is_empty(), "another process");
+    }
+
+    #[test]
+    fn a_process_that_is_stopped_has_its_tracer() {
+        let (mut backends, mut files) = (Backends::default(), Shipped::default());
+        let mut look = |state: &str, now_us: u64, status: &str| {
+            put(&mut files, 7, state, 10, 100, 1_000_000, 0);
+            put(&mut files, 9, "S", 10, 50, 1_000_000, 0);
+            files.put("/proc/7/status", status.to_string());
+            tick(&mut backends, &mut files, now_us, &[target(7)]).pop().map(|(_, line)| line)
+        };
+        assert!(look("R", 1_000_000, "").is_none());
+        let traced = look("t", 2_000_000, "TracerPid:\t9\n").expect("a line");
+        assert_eq!((traced.stopped, traced.tracer.as_str()), (Some(1), "postgres (9)"));
+        let stopped = look("T", 3_000_000, "TracerPid:\t0\n").expect("a line");
+        assert_eq!((stopped.stopped, stopped.tracer.as_str()), (Some(1), ""));
+        // Of those that run nothing more is read.
+        let runs = look("R", 4_000_000, "TracerPid:\t9\n").expect("a line");
+        assert_eq!((runs.stopped, runs.tracer.as_str(), runs.nice), (Some(0), "", None));
     }
 
     #[test]

@@ -25,6 +25,33 @@ pub struct Stat {
     pub ended_ticks: u64,
     /// When it started, in ticks since boot: distinguishes a process from a later one with the same pid.
     pub started_ticks: u64,
+    /// Its nice value.
+    pub nice: i64,
+    /// Its scheduling policy, by the kernel's number.
+    pub policy: u64,
+}
+
+/// What the kernel calls a policy; empty for the usual one, and for those that are newer than this list.
+pub(crate) fn policy(number: u64) -> &'static str {
+    match number {
+        1 => "fifo",
+        2 => "rr",
+        3 => "batch",
+        5 => "idle",
+        6 => "deadline",
+        _ => "",
+    }
+}
+
+/// Whether a signal (`T`) or a tracer (`t`) has stopped a process in this state.
+pub(crate) fn is_stopped(state: &str) -> bool {
+    ["T", "t"].contains(&state)
+}
+
+/// The process that traces another one, by its `/proc/PID/status`.
+pub(crate) fn tracer(status: &str) -> Option<u32> {
+    let pid = status.lines().find_map(|line| line.strip_prefix("TracerPid:"))?.trim().parse().ok()?;
+    Some(pid).filter(|pid| *pid != 0)
 }
 
 /// Reads `/proc/PID/stat`. The name stands in parentheses and may hold some of its own.
@@ -43,6 +70,8 @@ pub fn stat(text: &str) -> Option<Stat> {
         system_ticks: number(15)?,
         ended_ticks: number(16)? + number(17)?,
         started_ticks: number(22)?,
+        nice: fields.get(19 - 3).and_then(|word| word.parse().ok()).unwrap_or_default(),
+        policy: number(41).unwrap_or_default(),
     })
 }
 
@@ -130,6 +159,7 @@ mod tests {
         let stat = stat(STAT).expect("understood");
         assert_eq!((stat.command.as_str(), stat.state.as_str(), stat.parent), ("post) gres (x", "D", 42));
         assert_eq!((stat.user_ticks, stat.system_ticks, stat.started_ticks), (250, 75, 88_888));
+        assert_eq!((stat.nice, policy(stat.policy)), (0, ""));
         for torn in ["", "1 (a", "1 )(", "1 (a) S", "1 (a) S 2 3"] {
             assert_eq!(super::stat(torn), None, "{torn}");
         }
@@ -143,6 +173,22 @@ mod tests {
         for place in ["ep_poll", "do_epoll_wait", "futex_wait_queue", "pipe_read", "do_sys_poll", ""] {
             assert!(!is_blocked_write(place), "{place}");
         }
+    }
+
+    #[test]
+    fn priorities_and_tracers() {
+        let words: Vec<String> = STAT.split(' ').map(str::to_string).collect();
+        let changed = |at: usize, value: &str| {
+            let mut words = words.clone();
+            words[at] = value.into();
+            stat(&words.join(" ")).expect("understood")
+        };
+        // The name has three words: field 3 is the fourth.
+        assert_eq!(changed(19 + 1, "-5").nice, -5);
+        assert_eq!(policy(changed(41 + 1, "5").policy), "idle");
+        assert_eq!(tracer("Name:\tpostgres\nTracerPid:\t4711\nUid:\t0\n"), Some(4711));
+        assert_eq!((tracer("TracerPid:\t0\n"), tracer("")), (None, None));
+        assert!(is_stopped("t") && is_stopped("T") && !is_stopped("S"));
     }
 
     #[test]

@@ -38,7 +38,8 @@ pub(crate) fn question(probe: &Probe) -> String {
                (select k.relation::regclass::text from k where k.granted and k.locktype = 'tuple' and k.pid = w.pid and l.locktype = 'transactionid'
                  and k.database = (select oid from pg_catalog.pg_database where datname = current_database()) limit 1) row_of,
                (select k.mode from k where k.granted and k.locktype = 'relation' and (k.database, k.relation, k.pid) = (l.database, l.relation, w.blockers[1])
-                 and k.mode = any({STRONG}) order by pg_catalog.array_position({STRONG}, k.mode) limit 1) held_mode, a.query
+                 and k.mode = any({STRONG}) order by pg_catalog.array_position({STRONG}, k.mode) limit 1) held_mode,
+               a.query, nullif(a.backend, 'client backend') backend
              from w join a using (pid) left join l using (pid)) r),
            'sessions', (select json_agg(a) from a))::text",
         probe.activity
@@ -81,6 +82,7 @@ pub(crate) fn answer(node: &str, t_us: u64, answer: &Value, own: &[Own], batch: 
             Block {
                 node: node.to_string(),
                 pid: pid as u64,
+                backend: text(row, "backend"),
                 blocked_by: u64::try_from(blocker).ok(),
                 root: u64::try_from(root).ok(),
                 root_state,
@@ -152,7 +154,8 @@ mod tests {
     fn a_prepared_transaction_can_be_the_root_and_the_just_served_do_not_wait() {
         let answer_json = json!({
             "waiting": [
-                {"pid": 1, "blockers": [0], "lock_type": "transactionid", "mode": "ShareLock", "wait_s": 2.5, "query": "update"},
+                {"pid": 1, "blockers": [0], "lock_type": "transactionid", "mode": "ShareLock", "wait_s": 2.5, "query": "update",
+                 "backend": "logical replication worker"},
                 {"pid": 2, "blockers": []},
             ],
             "sessions": [{"pid": 1, "state": "active", "query": "update"}],
@@ -162,5 +165,6 @@ mod tests {
         let [(5, 0, Sampled::Block(block))] = batch.lines.as_slice() else { panic!("{batch:?}") };
         assert_eq!((block.root, block.root_state.as_str(), block.depth), (Some(0), PREPARED, Some(1)));
         assert_eq!((block.wait_s, block.query.as_str()), (Some(2.5), "update"));
+        assert_eq!(block.backend, "logical replication worker");
     }
 }

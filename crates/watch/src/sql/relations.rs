@@ -355,7 +355,7 @@ pub(crate) fn subscriptions(probe: &Probe) -> Option<String> {
     };
     let foreign = |(name, sql): &(&str, &str)| {
         format!(
-            " union all select f.subscription::text, '{name}', f.slot::text, f.enabled, null, f.running, null{no_errors} from ({sql}) f"
+            " union all select f.subscription::text, '{name}', f.slot::text, f.enabled, null, f.running, null, null{no_errors} from ({sql}) f"
         )
     };
     let foreign: String = probe.foreign_subscriptions.iter().map(foreign).collect();
@@ -372,7 +372,7 @@ pub(crate) fn subscriptions(probe: &Probe) -> Option<String> {
     Some(format!(
         "select json_build_object('subscriptions', (select json_agg(r) from (select s.subname::text as subscription, null::text replication, \
             s.subslotname::text slot, s.subenabled enabled,
-            {own} own, w.pid is not null running,
+            {own} own, w.pid is not null running, w.pid,
             greatest(pg_catalog.pg_wal_lsn_diff(w.received_lsn, w.latest_end_lsn), 0) lag_bytes{errors}
           from pg_catalog.pg_subscription s left join (select distinct on (subid) * from pg_catalog.pg_stat_subscription where relid is null order by subid, pid) w on w.subid = s.oid{join}{foreign}) r))::text"
     ))
@@ -402,6 +402,7 @@ pub(crate) fn subscriptions_answer(
                 enabled: flag(row, "enabled"),
                 own: flag(row, "own"),
                 running: flag(row, "running"),
+                pid: count(row, "pid"),
                 lag_bytes: number(row, "lag_bytes").map(|bytes| bytes as u64),
             },
         );

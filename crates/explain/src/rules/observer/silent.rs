@@ -29,6 +29,8 @@ fn of_node(case: &Case, node: &str) -> Claim {
         let mut hosts = case.things("host");
         hosts.next().filter(|_| hosts.next().is_none()).map(|host| host.lines)
     });
+    // Sessions that sleep for a disk have no use for a CPU.
+    let full = host.and_then(super::in_use).filter(|_| !is_disk);
     let mean = |field: &str| host.and_then(|host| host.mean(field));
     let what = match &asleep {
         Some(asleep) if is_disk => format!(
@@ -56,16 +58,29 @@ fn of_node(case: &Case, node: &str) -> Claim {
     })
     .with(mean("cpu_iowait_pct"), |claim, pct| claim.because(idle_for_io(pct)))
     .with(mean("psi_io_full_pct"), |claim, pct| claim.because(stalled(pct)))
-    .remedy(
-        "look at the disk and at limits of I/O above it (control group, virtual machine, volume): how many reads a second they allow, and what waits",
-        &[
-            "$ iostat -x 1 5",
-            "$ cat /proc/pressure/io",
-            "$ ps -eo pid,stat,wchan:30,args | grep '[p]ostgres' | head -n 20",
-            "$ grep . /sys/fs/cgroup/system.slice/postgresql*/io.max /sys/fs/cgroup/blkio/*/blkio.throttle.*_device 2>/dev/null",
-        ],
-    )
+    .with(full, |claim, share| {
+        claim.because(format!("the CPUs of its host are {} in use: a process that has to answer waits for one", units::percent(share)))
+    })
+    .remedy(if full.is_some() { FOR_CPUS } else { FOR_DISKS }, if full.is_some() { &OF_CPUS } else { &OF_DISKS })
 }
+
+/// What to look at where a disk may be the reason, and where the CPUs are.
+const FOR_DISKS: &str = "look at the disk and at limits of I/O above it (control group, virtual machine, volume): how many reads a second they allow, and \
+    what waits";
+const OF_DISKS: [&str; 4] = [
+    "$ iostat -x 1 5",
+    "$ cat /proc/pressure/io",
+    "$ ps -eo pid,stat,wchan:30,args | grep '[p]ostgres' | head -n 20",
+    "$ grep . /sys/fs/cgroup/system.slice/postgresql*/io.max /sys/fs/cgroup/blkio/*/blkio.throttle.*_device 2>/dev/null",
+];
+const FOR_CPUS: &str = "look for what uses the CPUs (SES-02, SES-03): programs beside the server, or more of its sessions than there are CPUs; and for a \
+    limit of the control group";
+const OF_CPUS: [&str; 4] = [
+    "$ top -b -n 1 -o %CPU | head -n 20",
+    "$ cat /proc/pressure/cpu",
+    "$ vmstat 1 5",
+    "$ grep . /sys/fs/cgroup/system.slice/postgresql*/cpu.max 2>/dev/null",
+];
 
 fn idle_for_io(pct: f64) -> String {
     format!("the CPUs of the host had nothing to do but wait for I/O in {} % of the time", units::short(pct))

@@ -188,7 +188,7 @@ fn compiled_for_its_price(case: &Case, time: &NodeTime, setting: Setting<'_>, ki
 }
 
 /// Statements are compiled for longer than they run.
-fn compiled(case: &Case, time: &NodeTime, setting: Setting<'_>) -> Option<Cost> {
+pub(super) fn compiled(case: &Case, time: &NodeTime, setting: Setting<'_>) -> Option<Cost> {
     let its = time.statements.iter().filter(|statement| setting.is_for(case, time, statement));
     let each = its.map(|statement| (compiled_share(statement), statement));
     let (share, statement) = each.max_by(|left, right| left.0.total_cmp(&right.0))?;

@@ -172,7 +172,8 @@ pub(super) fn whole_pages(case: &Case) -> Answer {
         let is_frequent = is_often || is_short && begun.requested <= begun.timed;
         // Where sessions hardly wait for it, the WAL is only more than it need be: for archives, standbys and disks.
         let known = node_time::share_of(case, server.place, is_wal);
-        if !is_frequent || begun.is_by_volume || per_s < WAL_PER_S_MIN || part < PAGES_SHARE_MIN {
+        let is_unknown = begun.is_by_volume || are_compared(case, server.place);
+        if !is_frequent || is_unknown || per_s < WAL_PER_S_MIN || part < PAGES_SHARE_MIN {
             continue;
         }
         let share = known.filter(|share| *share >= SHARE_MIN);
@@ -204,6 +205,11 @@ pub(super) fn whole_pages(case: &Case) -> Answer {
         claims.push(with_remedy(case, server.place, claim, &begun, is_command));
     }
     Answer::of(claims, || "full page images in the WAL, and what begins checkpoints".to_string())
+}
+
+/// Whether records carry images for a comparison on standbys (CFG-01): then their number shows neither checkpoints nor scattered changes.
+pub(super) fn are_compared(case: &Case, node: &str) -> bool {
+    case.setting(node, "wal_consistency_checking").is_some_and(|value| !value.is_empty())
 }
 
 /// Whether three checkpoints or more begin within five minutes each.

@@ -1,6 +1,6 @@
 //! WAL-12: whole pages in the WAL because changes go to pages all over a table or an index.
 
-use super::pages::{BLOCK_BYTES, STATEMENT_CHARS, is_frequent, writer};
+use super::pages::{BLOCK_BYTES, STATEMENT_CHARS, are_compared, is_frequent, writer};
 use super::severity;
 use crate::case::{Case, Thing};
 use crate::node_time;
@@ -156,12 +156,13 @@ fn of_inserts(case: &Case, time: &NodeTime) -> Option<Claim> {
 
 /// WAL-12.
 pub(super) fn scattered(case: &Case) -> Answer {
-    let mut claims: Vec<Claim> =
-        case.things("server").filter_map(|server| of_scattered(case, server)).collect();
+    let servers = case.things("server").filter(|server| !are_compared(case, server.place));
+    let mut claims: Vec<Claim> = servers.filter_map(|server| of_scattered(case, server)).collect();
     if claims.is_empty() {
         // The WAL costs the same where sessions have little else to do.
-        let at_work = node_time::all(case).iter().filter(|time| !time.is_idle());
-        claims.extend(at_work.filter_map(|time| of_inserts(case, time)));
+        let mut at_work: Vec<&NodeTime> = node_time::all(case).iter().collect();
+        at_work.retain(|time| !time.is_idle() && !are_compared(case, &time.node));
+        claims.extend(at_work.into_iter().filter_map(|time| of_inserts(case, time)));
     }
     Answer::of(claims, || "full page images of each changed row, and waits for the WAL".to_string())
 }
