@@ -295,6 +295,10 @@ fn of_server(host: &str, pid: u32, main: &Main, kind: &str, cpu_us: u64) -> Back
         wchan: String::new(),
         asleep: None,
         blocked_write: None,
+        stopped: None,
+        tracer: String::new(),
+        nice: None,
+        policy: String::new(),
     }
 }
 
