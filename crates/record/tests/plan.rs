@@ -60,6 +60,10 @@ fn full_plan() -> plan::Plan {
             ..input::Loading::default()
         },
         workload: input::Workload { tps: some, ..input::Workload::default() },
+        other_storage: Some(input::OtherStorage {
+            engine: "an engine".into(),
+            how: "keeps rows in trees".into(),
+        }),
         pings: vec![input::Ping::default()],
         topologies: vec![input::Topology::default()],
         prices: Some(input::Prices::default()),
@@ -72,6 +76,16 @@ fn full_plan() -> plan::Plan {
         input,
         problems: vec!["it will be late".into()],
         notes: vec!["a note".into()],
+        size: plan::Size {
+            heap_bytes: 1,
+            index_bytes: 1,
+            toast_bytes: 1,
+            disk_bytes: 1,
+            disk_bytes_per_row: 1.0,
+            wal_bytes: 1,
+            ..plan::Size::default()
+        },
+        space: plan::Space { is_known: true, ..plan::Space::default() },
         layout: plan::Layout { tablespaces: vec![plan::Tablespace::default()], ..plan::Layout::default() },
         time: plan::Time {
             rows: 1,

@@ -195,7 +195,7 @@ impl Sizes {
 pub enum Storage {
     /// As PostgreSQL does: pages of tables, indexes and TOAST, WAL, and vacuum.
     Pages,
-    /// Otherwise, as the end of a sentence about the engine: what is computed from PostgreSQL's pages says nothing about it.
+    /// Otherwise, as the end of a sentence about the engine: what is computed from PostgreSQL's pages does not hold for it.
     Other(&'static str),
 }
 

@@ -71,7 +71,7 @@ fn of_node(case: &Case, node: &str) -> Option<Claim> {
         false => sessions as f64 >= all as f64 * TRACED_HIGH || sessions < found.len(),
     };
     let how = match (is_signal, worst.share >= STANDS_MIN) {
-        (true, _) => "a signal has stopped them (SIGSTOP), and they go on only when another one says so: whatever locks they hold stay held".to_string(),
+        (true, _) => "a signal has stopped them (SIGSTOP), and they go on only after another one (SIGCONT): whatever locks they hold stay held".to_string(),
         (false, true) => format!("{} holds them, as a debugger does at a breakpoint: whatever locks they hold stay held", plain(&tracers, NAME_CHARS)),
         (false, false) => format!("{} stops them at each system call to report it, and they take many times longer", plain(&tracers, NAME_CHARS)),
     };

@@ -244,7 +244,7 @@ fn with_flush_remedy(case: &Case, node: &str, claim: Claim, flush_ms: Option<f64
         }
     };
     let folder = data_directory(case, node);
-    // Where commits sleep on purpose already, that comes first, and nothing is said for more of it.
+    // Where commits sleep on purpose already, that comes first, and no more of it is proposed.
     let delay = group::delay(case, node);
     let (text, command) = match &delay {
         Some(delay) => (SLEEPS, delay.off()),

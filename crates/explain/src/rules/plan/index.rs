@@ -68,6 +68,12 @@ pub(super) fn scans_of<'a>(planned: &Planned<'a>) -> Vec<Scan<'a>> {
         let is_whole = kind == "Seq Scan" || is_walk && node.lines.word("condition").is_empty();
         is_whole && !node.lines.word("filter").is_empty()
     };
+    // The partitions of a table are scanned for one reason, and not all of them are recorded.
+    let whole = |node: &Thing<'a>| {
+        let above = planned.ancestors(node).into_iter().next();
+        let is_of_parts = |above: &Thing<'a>| matches!(above.lines.word("kind"), "Append" | "Merge Append");
+        above.filter(is_of_parts).unwrap_or(*node)
+    };
     let scan = |node: &Thing<'a>| {
         let lines = node.lines;
         let rows = lines.last("table_rows")?;
@@ -87,7 +93,7 @@ pub(super) fn scans_of<'a>(planned: &Planned<'a>) -> Vec<Scan<'a>> {
             collations: lines.word("column_collations"),
             is_walk: lines.word("kind") != "Seq Scan",
             is_partition: lines.flag("partitioned") == Some(true),
-            of_plan: tree::weight(planned, node),
+            of_plan: tree::weight(planned, &whole(node)),
             conditions,
         })
     };
