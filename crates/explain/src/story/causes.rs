@@ -31,6 +31,8 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
     // Passwords that take long to check, or logins that hang: connections are opened slowly, and are all in use.
     ("SES-16", &["SES-01", "SES-03", "CPU-05"]),
     ("SES-14", &["SES-04", "SES-01", "SES-05"]),
+    // Before what makes it: its symptoms go with it.
+    ("MEM-02", &["OBS-01", "PLAN-33"]),
     ("MEM-08", &["MEM-02", "MEM-05", "MEM-03", "MEM-06", "SES-05"]),
     // Pools that take connections from each other open them again and again.
     ("SES-13", &["SES-01", "SES-06"]),
@@ -345,5 +347,4 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
     ("LWL-05", &["CPU-05"]),
     ("LWL-06", &["CPU-05"]),
     ("MEM-05", &["OBS-01"]),
-    ("MEM-02", &["OBS-01", "PLAN-33"]),
 ];

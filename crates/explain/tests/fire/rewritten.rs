@@ -31,7 +31,8 @@ fn figures(scene: &mut Scene, readers: &[(&str, Value)]) {
         let table = json!({"relation": "public.ticket", "alias": "ticket", "table_rows": 400_000.0, "rows_planned": 50_000.0,
             "cost_total": 15_000.0, "filter": format!("(ticket.state = ${at})")});
         node(scene, number + 1, number, kind, table);
-        node(scene, number + 1, number, kind, fields.clone());
+        let keys = json!({"node": "n1", "query_id": "9", "hash": "c0", "number": number + 1});
+        scene.set("plan_node", keys, fields.clone());
     }
 }
 
