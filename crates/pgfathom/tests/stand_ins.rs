@@ -112,7 +112,7 @@ fn where_an_engine_cannot_be_loaded_no_hint_leads_to_load() {
         "run -b tpcb-like -t 1",
         "run -b tpcc -t 1",
         "run -b documents -t 1",
-        "run -b ch -t 1",
+        "run -b ch -c 2 --analysts 1 -t 1",
         "run -b ycsb-c -c 1,2 -T 100ms",
         "matrix -T 1",
         "prove tpcc",
@@ -168,7 +168,7 @@ fn a_plan_for_another_storage_has_no_figures_of_postgresql() {
     disguise(&servers[0], "yugabyte");
     let folder = Folder::new();
     folder.write("yugabyte.toml", &file("yugabyte", &servers, &["shard"], "yugabyte"));
-    let flags = "plan load ycsb --rows 1000000 --rate 100MB --deadline 1h -o plan.json --page plan.html";
+    let flags = "plan load ycsb --rows 1000000 --rate 100MB --within 1h -o plan.json --page plan.html";
     let planned = labs::ended_with(0, typed(&folder, flags, "yugabyte.toml"), flags);
     let said = planned.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
     for words in [
@@ -180,7 +180,7 @@ fn a_plan_for_another_storage_has_no_figures_of_postgresql() {
     ] {
         assert!(said.contains(words), "{words}: {said}");
     }
-    for words in ["heap", "on disk (", "WAL between", "wraparound", "worker", "partitions of", "it fits"] {
+    for words in ["heap", "on disk (", "WAL between", "wraparound", "worker", "partitions of", "result it fits"] {
         assert!(!said.contains(words), "{words}: {said}");
     }
     let plan = labs::json(&folder.path().join("plan.json"));
