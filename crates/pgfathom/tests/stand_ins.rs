@@ -180,7 +180,9 @@ fn a_plan_for_another_storage_has_no_figures_of_postgresql() {
     ] {
         assert!(said.contains(words), "{words}: {said}");
     }
-    for words in ["heap", "on disk (", "WAL between", "wraparound", "worker", "partitions of", "result it fits"] {
+    for words in
+        ["heap", "on disk (", "WAL between", "wraparound", "worker", "partitions of", "result it fits"]
+    {
         assert!(!said.contains(words), "{words}: {said}");
     }
     let plan = labs::json(&folder.path().join("plan.json"));
