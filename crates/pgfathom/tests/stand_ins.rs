@@ -1,4 +1,4 @@
-//! Cluster files that name an engine which their servers are not, or which is nowhere here: what a verb says then. Plain PostgreSQL stands in for them.
+//! Cluster files that name an engine which their servers are not, or which is nowhere here: what a verb prints then. Plain PostgreSQL stands in for them.
 
 use crate::labs;
 use crate::support::{Ended, Folder, pgfathom};

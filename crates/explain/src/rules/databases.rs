@@ -195,7 +195,7 @@ fn of_node(case: &Case, time: &NodeTime) -> Option<Claim> {
     .number("wal_share_of_commands", of_wal)
     .because(format!("the command: {}", plain(made.text, STATEMENT_CHARS)))
     .because(format!(
-        "{} checkpoints were requested meanwhile, and {} of the WAL was written by CREATE DATABASE",
+        "{} checkpoints were requested in this time, and {} of the WAL was written by CREATE DATABASE",
         units::count(checkpoints),
         units::percent(of_wal)
     ))

@@ -444,7 +444,7 @@ const PARALLEL_SHARE_MIN: f64 = 0.05;
 /// The share of the host's CPUs that other programs use, from which on a low priority is felt.
 const BESIDE_SHARE_MIN: f64 = 0.2;
 const OF_PRIORITY: &str = "each step of the nice value is a tenth of a CPU less beside others: nice 19 gets a seventieth of what nice 0 gets; a session that \
-    waits for a CPU keeps its locks meanwhile";
+    waits for a CPU keeps its locks for that time";
 
 /// Which limit it is, as the end of the claim.
 fn which(quota: Option<(f64, f64)>, pinned: Option<f64>, low: Option<&str>) -> String {

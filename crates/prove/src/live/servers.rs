@@ -497,7 +497,7 @@ mod tests {
         seen.incarnations = vec![incarnation(1), incarnation(2)];
         seen.has_retaken = true;
         assert!(!seen.has_failed_over() && seen.restarts() == 1);
-        // Or it was only stopped, and takes its role back from the server that was promoted meanwhile: what that one acknowledged is discarded.
+        // Or it was only stopped, and takes its role back from the server that was promoted in its place: what that one acknowledged is discarded.
         let mut seen = Observed::of_timelines(&[1, 2], 0);
         assert!(seen.has_failed_over() && seen.has_returned() && !seen.is_alone_on_newest());
         seen.last = Some(1);

@@ -161,7 +161,7 @@ impl Settings {
         let wait = "set synchronous_standby_names, and synchronous_commit = on or stronger";
         if observed.has_returned() {
             return excuse(
-                "a primary that had been stopped took its role back; the commits that the standby promoted meanwhile had acknowledged were discarded"
+                "a primary that had been stopped took its role back; the commits that the standby promoted in its place had acknowledged were discarded"
                     .to_owned(),
                 "let the failover manager fence a primary that does not renew its role (with Patroni: a watchdog) before it promotes a standby",
             );

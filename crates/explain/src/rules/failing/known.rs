@@ -118,9 +118,9 @@ pub(super) const KNOWN: [Known; 33] = [
         words: &["reached maximum value of sequence"],
         what: "inserts fail, because a sequence has given out its largest value: none of them can come through again",
         setting: "",
-        text: "give the column and the sequence a larger type (bigint): ALTER TABLE ... ALTER COLUMN ... TYPE bigint writes the table anew and keeps everybody \
-            out meanwhile, so a new column that is filled beforehand is the way for a large table; until then negative numbers of an ascending sequence are \
-            free (ALTER SEQUENCE ... MINVALUE -2147483648 RESTART -2147483648), if nothing minds them",
+        text: "give the column and the sequence a larger type (bigint): ALTER TABLE ... ALTER COLUMN ... TYPE bigint writes the table anew and locks \
+            everybody out while it does, so a new column that is filled beforehand is the way for a large table; until then negative numbers of an \
+            ascending sequence are free (ALTER SEQUENCE ... MINVALUE -2147483648 RESTART -2147483648), if nothing minds them",
     },
     Known {
         sqlstate: DAMAGED,

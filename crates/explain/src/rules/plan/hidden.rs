@@ -368,13 +368,7 @@ fn why_beyond(planned: &Planned<'_>, is_loop: bool, large: Option<&(&str, f64)>)
 fn of_loop(claim: Claim, planned: &Planned<'_>) -> Claim {
     if let Some(skewed) = skew::joined(planned) {
         return claim
-            .because(format!(
-                "one value of {} is in {} of the rows of {}, and the plan expects {}",
-                skewed.column,
-                units::percent(skewed.share),
-                skewed.relation,
-                units::counted(skewed.expected as usize, "row")
-            ))
+            .because(skewed.against_plan())
             .lacking("which value the other table gives: EXPLAIN (ANALYZE, BUFFERS) with real values shows where the estimate goes wrong")
             .remedy(
                 "look the key up first, and send the statement with it as a constant: then the planner knows how frequent that value is. Statistics do not \
@@ -385,13 +379,7 @@ fn of_loop(claim: Claim, planned: &Planned<'_>) -> Claim {
     }
     if let Some(skewed) = skew::of_parameter(planned) {
         return claim
-            .because(format!(
-                "one value of {} is in {} of the rows of {}, and the plan expects {} of any",
-                skewed.column,
-                units::percent(skewed.share),
-                skewed.relation,
-                units::counted(skewed.expected as usize, "row")
-            ))
+            .because(skewed.against_plan())
             .lacking("how often that value is sent: pg_stat_statements has one entry for all values")
             .remedy(
                 "let the planner see the value: custom plans for the role of this application (planning is then paid for at each execution), or a statement \
@@ -494,17 +482,13 @@ fn why_more(planned: &Planned<'_>, is_loop: bool, large: Option<&(&str, f64)>) -
     match large {
         _ if is_loop => match (skew::joined(planned), skew::of_parameter(planned)) {
             (Some(skewed), _) => format!(
-                "its nested loop runs far more often than expected, as one value of {} is in {} of the rows of {}, and a join takes an average one for it",
-                skewed.column,
-                units::percent(skewed.share),
-                skewed.relation
+                "its nested loop runs far more often than expected, as {}, and a join takes an average one for it",
+                skewed.words()
             ),
             (None, Some(skewed)) => format!(
-                "its nested loop runs far more often than expected, as one value of {} is in {} of the rows of {}, and a generic plan, as a prepared \
-                    statement has it from its sixth execution on, takes an average one for it",
-                skewed.column,
-                units::percent(skewed.share),
-                skewed.relation
+                "its nested loop runs far more often than expected, as {}, and a generic plan, as a prepared statement has it from its sixth execution on, \
+                 takes an average one for it",
+                skewed.words()
             ),
             (None, None) => format!("its nested loop runs far more often than expected{together}"),
         },

@@ -2,6 +2,7 @@
 
 use super::Planned;
 use crate::case::Thing;
+use crate::units;
 use record::statement::{self, Use};
 
 /// The share of a table's rows that the most frequent value has, if a scan that reads it all is no worse than its index.
@@ -24,25 +25,46 @@ const TIMES_MIN: f64 = 20.0;
 /// A column by which a table is joined or searched, and which has one value far more often than others.
 pub(super) struct Skewed<'a> {
     /// The table.
-    pub(super) relation: &'a str,
+    relation: &'a str,
     /// Its column.
-    pub(super) column: String,
+    column: String,
     /// The share of its rows with the most frequent value.
-    pub(super) share: f64,
+    share: f64,
     /// Rows that the plan expects of each search.
-    pub(super) expected: f64,
+    expected: f64,
+}
+
+impl<'a> Skewed<'a> {
+    /// `None` where the most frequent value is no surprise to the plan.
+    fn of(planned: &Planned<'a>, node: &Thing<'a>, (column, share): (String, f64)) -> Option<Skewed<'a>> {
+        let (rows, expected) = (node.lines.last("table_rows")?, node.lines.last("rows_planned")?);
+        let is_skewed = rows * share >= ROWS_MIN && rows * share >= expected * TIMES_MIN;
+        is_skewed.then(|| Skewed { relation: planned.relation_of(node), column, share, expected })
+    }
+
+    /// The column and its value, as a sentence without its end.
+    pub(super) fn words(&self) -> String {
+        let share = units::percent(self.share);
+        format!("one value of {} is in {share} of the rows of {}", self.column, self.relation)
+    }
+
+    /// The same against what the plan expects.
+    pub(super) fn against_plan(&self) -> String {
+        format!(
+            "{}, and the plan expects {} of any",
+            self.words(),
+            units::counted(self.expected as usize, "row")
+        )
+    }
 }
 
 /// The inner side of a loop that is searched by such a column: which value comes is not known when the statement is planned, not even if another table has a
 /// single row for its condition.
 pub(super) fn joined<'a>(planned: &Planned<'a>) -> Option<Skewed<'a>> {
     planned.nodes.iter().find_map(|node| {
-        let (rows, expected) = (node.lines.last("table_rows")?, node.lines.last("rows_planned")?);
         let all = statement::conditions(node.lines.word("condition")).unwrap_or_default();
         let column = all.into_iter().find(|one| one.how == Use::Join && one.inside.is_none())?.column;
-        let (column, share) = share_of(node, planned, column);
-        let is_skewed = rows * share >= ROWS_MIN && rows * share >= expected * TIMES_MIN;
-        is_skewed.then(|| Skewed { relation: planned.relation_of(node), column, share, expected })
+        Skewed::of(planned, node, share_of(node, planned, column))
     })
 }
 
@@ -50,18 +72,11 @@ pub(super) fn joined<'a>(planned: &Planned<'a>) -> Option<Skewed<'a>> {
 /// that of a prepared statement is from its sixth execution on.
 pub(super) fn of_parameter<'a>(planned: &Planned<'a>) -> Option<Skewed<'a>> {
     planned.nodes.iter().find_map(|node| {
-        let (rows, expected) = (node.lines.last("table_rows")?, node.lines.last("rows_planned")?);
         let has_parameter =
             ["condition", "filter"].iter().any(|field| node.lines.word(field).contains("= $"));
         let shares = compared(node).into_iter().map(|column| share_of(node, planned, column));
-        let (column, share) = shares.min_by(|left, right| left.1.total_cmp(&right.1))?;
-        let is_skewed = rows * share >= ROWS_MIN && rows * share >= expected * TIMES_MIN;
-        (has_parameter && is_skewed).then(|| Skewed {
-            relation: planned.relation_of(node),
-            column,
-            share,
-            expected,
-        })
+        let rarest = shares.min_by(|left, right| left.1.total_cmp(&right.1)).filter(|_| has_parameter)?;
+        Skewed::of(planned, node, rarest)
     })
 }
 
