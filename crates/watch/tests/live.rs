@@ -7,6 +7,7 @@ mod names;
 mod plans;
 mod raised;
 mod reached;
+mod summed;
 mod superuser;
 mod typed;
 mod unended;

@@ -109,7 +109,8 @@ pub(crate) fn question(probe: &Probe, ours: &str) -> String {
     parts.extend(named_sql());
     parts.push(connected::question());
     parts.extend([
-        format!("'database', (select row_to_json(d) from (select {}, max(stats_reset)::text as reset from pg_catalog.pg_stat_database) d)", sums.join(", ")),
+        format!("'database', (select row_to_json(d) from (select {}, count(*) || '/' || sum(datid::bigint) as listed \
+            from pg_catalog.pg_stat_database) d)", sums.join(", ")),
         "'catalog', json_build_object('relations_made', pg_catalog.pg_stat_get_tuples_inserted('pg_catalog.pg_class'::pg_catalog.regclass))".to_string(),
         "'prepared', (select row_to_json(p) from (select count(*) n, extract(epoch from clock_timestamp() - min(prepared)) age_s from \
             pg_catalog.pg_prepared_xact()) p)".to_string(),
@@ -295,6 +296,8 @@ fn checkpoints(probe: &Probe) -> String {
 pub(crate) struct Memory {
     counters: Counters,
     slots: Counters,
+    /// Which databases the sums of their counters are of.
+    databases: String,
     position: Option<u64>,
     /// Statements whose texts were recorded because a session was seen at work with them, with the names that their texts have.
     texts: HashMap<String, String>,
@@ -469,10 +472,13 @@ fn horizons(answered: &Answered<'_>, answer: &Value, batch: &mut Batch) {
 /// Fills what is counted.
 fn counted(answer: &Value, memory: &mut Memory, server: &mut Server, moment: &mut Moment) {
     let counters = &mut memory.counters;
+    // A database that is dropped takes its counters away from the sum, which is no reset.
+    let listed = text(&answer["database"], "listed");
+    let is_same = std::mem::replace(&mut memory.databases, listed.clone()) == listed;
     let mut delta = |key: &'static str, names, row: &Value| {
         counters.begin();
         let delta = counters.delta(key, names, row).unwrap_or_default();
-        if counters.went_back() {
+        if counters.went_back() && (is_same || key != record::event::DATABASES) {
             moment.resets.push(key);
         }
         delta
