@@ -167,7 +167,7 @@ fn of_node(target: &Target, expected: &Expected, servers: u64) -> Read {
     while let Some(check) = checks.next() {
         match rule::run(check, &mut node) {
             Ok(found) => items.extend(found),
-            Err(Failed::Refused { message, .. } | Failed::Gone(message)) => {
+            Err(Failed::Refused { message, .. } | Failed::Ended(message) | Failed::Gone(message)) => {
                 items.push(rule::not_run(
                     check,
                     &target.name,

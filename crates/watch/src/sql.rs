@@ -2,7 +2,7 @@
 //!
 //! | state | left by |
 //! |---|---|
-//! | down: no connection; tried again after [`RETRY_FIRST`], then twice as long, up to [`RETRY_MAX`] | an answer, to up |
+//! | down: no connection; tried again after [`RETRY_FIRST`], then twice as long, up to [`RETRY_MAX`]; at once if only the session was ended | an answer, to up |
 //! | up: the query of the tick, then the parts that are due | a lost connection, to down |
 //!
 //! A part (tables, statements, ...) that the server refuses is a `missing` line, and is queried again when it is due; one that is refused
@@ -215,9 +215,15 @@ impl Node {
     fn away(&mut self, tick: &Tick, failed: &Failed, wait: Duration, batch: &mut Batch) {
         let was_up = matches!(self.link, Link::Up(_));
         let now_us = tick.clock.now_us();
-        self.link =
-            Link::Away { try_at_us: now_us + wait.as_micros() as u64, wait: (wait * 2).min(RETRY_MAX) };
-        if was_up {
+        // Only our session was ended: the server is there, and the next tick finds it.
+        let is_there = matches!(failed, Failed::Ended(_));
+        self.link = match is_there {
+            true => Link::Away { try_at_us: now_us, wait: RETRY_FIRST },
+            false => {
+                Link::Away { try_at_us: now_us + wait.as_micros() as u64, wait: (wait * 2).min(RETRY_MAX) }
+            }
+        };
+        if was_up && !is_there {
             let event = self.event(now_us, event::RESTART, format!("{} went away: {failed}", self.name));
             batch.event(event.with("what", event::AWAY));
         }
@@ -484,4 +490,25 @@ pub fn is_local(spec: &ConnSpec, backend_pid: Option<u32>) -> bool {
     let Some(pid) = backend_pid else { return false };
     let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     is_near(spec) && comm.starts_with("postgres")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_only_our_session_was_ended_the_next_tick_opens_another_one() {
+        let spec = ConnSpec::new("127.0.0.1", 1, "watcher", "postgres");
+        let clock = record::Clock::start();
+        let tick = Tick { now_us: clock.now_us(), clock, cadence_us: 1_000_000 };
+        let try_at = |failed: Failed| {
+            let mut node = Node::new("n1", &spec, Arc::new(Board::new()));
+            node.away(&tick, &failed, RETRY_MAX, &mut Batch::default());
+            let Link::Away { try_at_us, wait } = node.link else { panic!("it is away") };
+            (try_at_us <= clock.now_us(), wait)
+        };
+        let message = "terminating connection due to conflict with recovery".to_string();
+        assert_eq!(try_at(Failed::Ended(message.clone())), (true, RETRY_FIRST));
+        assert_eq!(try_at(Failed::Gone(message)), (false, RETRY_MAX));
+    }
 }

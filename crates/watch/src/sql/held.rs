@@ -72,7 +72,7 @@ pub(crate) fn query(
         session.query(sql, parameters)
     };
     let answer = within(session);
-    if matches!(answer, Err(Failed::Gone(_))) {
+    if matches!(answer, Err(Failed::Ended(_) | Failed::Gone(_))) {
         return answer;
     }
     session.plain("rollback")?;

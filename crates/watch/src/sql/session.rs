@@ -55,15 +55,20 @@ pub enum Failed {
         /// In its words.
         message: String,
     },
+    /// The server has ended the session for a reason of the session, and admits the next one: replay on a standby needed what it held, or a time limit.
+    Ended(String),
     /// The connection is lost, or was never opened.
     Gone(String),
 }
+
+/// Why a server ends one session and no other: `serialization_failure` by replay (`ProcessInterrupts` in `postgres.c`), and the three limits of time.
+const ENDS_ONE: [&str; 4] = ["40001", "25P03", "25P04", "57P05"];
 
 impl fmt::Display for Failed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failed::Refused { message, .. } => f.write_str(message),
-            Failed::Gone(message) => f.write_str(message),
+            Failed::Ended(message) | Failed::Gone(message) => f.write_str(message),
         }
     }
 }
@@ -77,7 +82,7 @@ impl Failed {
                 ["57014", "55P03"].contains(&sqlstate.as_str())
                     || ["53", "57", "58", "40"].iter().any(|class| sqlstate.starts_with(class))
             }
-            Failed::Gone(_) => true,
+            Failed::Ended(_) | Failed::Gone(_) => true,
         }
     }
 }
@@ -90,6 +95,7 @@ impl From<postgres::Error> for Failed {
             {
                 Failed::Refused { sqlstate: server.sqlstate.as_str().to_string(), message: server.message }
             }
+            Some(server) if ENDS_ONE.contains(&server.sqlstate.as_str()) => Failed::Ended(server.message),
             Some(server) => Failed::Gone(server.message),
             None => Failed::Gone(words(&error)),
         }
