@@ -22,6 +22,7 @@ mod distribution;
 mod elsewhere;
 mod emptied;
 mod estimate;
+mod executor;
 pub(crate) mod failing;
 mod file;
 mod filesystem;
@@ -85,7 +86,7 @@ mod upsert;
 pub(crate) mod vacuum;
 mod versions;
 mod volume;
-mod waiting;
+pub(crate) mod waiting;
 pub(crate) mod wal;
 pub(crate) mod waste;
 

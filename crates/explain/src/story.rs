@@ -21,6 +21,7 @@ use crate::rules::profile::CHECKS_KEYS;
 use crate::rules::profile::SLOW_PASSWORDS;
 use crate::rules::statement::BY_STATEMENT;
 use crate::rules::statement::{OWN_LIMIT, WHOLE_FUNCTION};
+use crate::rules::waiting::outside::always_at_work;
 use crate::rules::waste::DEAD_ROWS;
 use crate::units;
 use causes::CAUSES;
@@ -41,8 +42,6 @@ const SLICE_ANY_MIN: f64 = 0.1;
 
 /// What is reported as missing where a pooler is there and its console cannot be read.
 const POOLS: &str = "pools";
-/// Of the sessions, those that are active, from where on a pool has none to spare.
-const ALWAYS_AT_WORK_MIN: f64 = 0.9;
 
 /// Causes on one node whose symptoms show on others: a standby's on its primary, that of a node which is away on the rest of its cluster.
 const SEEN_ELSEWHERE: [&str; 4] = ["REP-10", "REP-12", "REP-13", "REP-20"];
@@ -337,16 +336,15 @@ fn blind(case: &Case, findings: &Findings) -> Vec<String> {
 
 /// What a pooler may hide whose console could not be read: of a pool that is too small the server sees few sessions that are always at work.
 fn behind_a_pooler(case: &Case, gap: &Missing) -> Option<String> {
-    let server = case.one("server", &gap.node).filter(|_| gap.what == POOLS)?;
-    let (all, active) = (server.mean("sessions_total")?, server.mean("sessions_active")?);
-    (active >= 1.0 && active >= all * ALWAYS_AT_WORK_MIN).then(|| {
-        format!(
-            "{}: all {} sessions are always at work, and whether more clients wait for them in a pooler is not known: {}",
-            gap.node,
-            units::short(all),
-            gap.why
-        )
-    })
+    // Where its clients could be counted, a rule has judged them.
+    let is_counted = || case.at("pooler", &gap.node).any(|pooler| pooler.lines.last("size").is_some());
+    let (all, _) = always_at_work(case, &gap.node).filter(|_| gap.what == POOLS && !is_counted())?;
+    Some(format!(
+        "{}: all {} sessions are always at work, and whether more clients wait for them in a pooler is not known: {}",
+        gap.node,
+        units::short(all),
+        gap.why
+    ))
 }
 
 /// Large parts of each node's time that no finding there explains.

@@ -462,6 +462,31 @@ fn a_pooler_that_cannot_be_read_makes_blind_where_all_sessions_are_at_work() {
     assert_eq!(of(20), [""; 0]);
 }
 
+/// The sockets of the pooler's clients are counted where its console is not read.
+#[test]
+fn a_pooler_that_cannot_be_read_is_judged_by_its_sockets() {
+    let found = |clients: u64, active: u64| {
+        let mut scene = Scene::healthy();
+        scene.set("server", json!({"node": "n1"}), json!({"sessions_total": 6, "sessions_active": active}));
+        let gap = json!({"why": "its console does not admit our role", "lost": "how many clients wait"});
+        scene.set("missing", json!({"node": "n1", "what": "pools"}), gap);
+        let pooler = json!({"node": "n1", "pooler": "socket /run/.s.PGSQL.6433"});
+        scene.set("pooler", pooler, json!({"clients": clients, "size": 6, "refused": 0}));
+        scene.explain()
+    };
+    let of_all = found(40, 6);
+    let finding = of(&of_all, "SES-13");
+    assert_eq!(finding.severity, Severity::Medium);
+    for words in
+        ["40 clients are connected to pgbouncer at socket /run", "all 6 sessions", "default_pool_size = 6"]
+    {
+        assert!(finding.claim.contains(words), "{}", finding.claim);
+    }
+    assert_eq!(of_all.blind, [""; 0]);
+    assert!(is_silent(&found(8, 6), "SES-13"));
+    assert!(is_silent(&found(40, 2), "SES-13"));
+}
+
 /// Two partitions of a table, or two tables, are read for a condition on what is computed from the column of their indexes.
 fn partitions(scene: &mut Scene, whole: &str) {
     let text = "select count(*) from m where ts::date = $1";

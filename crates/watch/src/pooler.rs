@@ -6,11 +6,13 @@
 mod console;
 mod found;
 mod log;
+mod outside;
 
 use crate::board::{Board, NodeState};
 use crate::collect::{Batch, Collect, Place, Recorded, Tick};
 use connect::{ConnSpec, HostSpec};
 use console::{Belongs, Console, Unread};
+use outside::{Entrance, Outside};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,6 +43,8 @@ pub struct Pools {
     consoles: Vec<Console>,
     /// Why those of other poolers are not read, by place.
     unread: BTreeMap<String, String>,
+    /// What those of this host show besides.
+    outside: Vec<Outside>,
     due_us: u64,
     /// A named console is opened also where the node never answers, but not before it could.
     has_waited: bool,
@@ -65,6 +69,8 @@ struct Candidate {
     ways: Vec<ConnSpec>,
     /// Why it is not opened.
     distrusted: Option<String>,
+    /// What one of this host shows without its console.
+    entrance: Option<Entrance>,
 }
 
 impl Candidate {
@@ -102,6 +108,7 @@ impl Pools {
             recorded: Recorded::default(),
             consoles: vec![],
             unread: BTreeMap::new(),
+            outside: vec![],
             due_us: 0,
             has_waited: false,
         }
@@ -112,8 +119,9 @@ impl Pools {
     }
 
     fn candidates(&self, state: &NodeState) -> Vec<Candidate> {
-        let of =
-            |origin: Origin| move |way: ConnSpec| Candidate { origin, ways: vec![way], distrusted: None };
+        let of = |origin: Origin| {
+            move |way: ConnSpec| Candidate { origin, ways: vec![way], distrusted: None, entrance: None }
+        };
         let mut known: Vec<Candidate> = self.named.iter().cloned().map(of(Origin::Named)).collect();
         if known.is_empty() && state.is_pooled {
             known.push(of(Origin::Through)(self.spec.clone().with_dbname(CONSOLE)));
@@ -124,6 +132,7 @@ impl Pools {
             origin: Origin::Found,
             ways: here.ways,
             distrusted: here.distrusted,
+            entrance: here.entrance,
         });
         apart(known, found.collect())
     }
@@ -149,14 +158,24 @@ impl Pools {
             match self.first_that_opens(&candidate) {
                 Ok(console) => {
                     self.unread.remove(&place);
+                    self.outside.retain(|outside| outside.place != place);
                     self.consoles.push(console);
                 }
                 // Of several poolers that are named, each is before some of the nodes.
                 Err(Unread::Elsewhere) if self.named.len() > 1 => {}
                 Err(why) => {
+                    self.look_from_outside(&place, candidate.entrance);
                     self.unread.insert(place, format!("{why}; {}", why.hint(candidate.origin)));
                 }
             }
+        }
+    }
+
+    /// From now on its clients are counted by their sockets.
+    fn look_from_outside(&mut self, place: &str, entrance: Option<Entrance>) {
+        let Some(entrance) = entrance else { return };
+        if !self.outside.iter().any(|outside| outside.place == place) {
+            self.outside.push(Outside::of(place.to_string(), entrance));
         }
     }
 
@@ -216,6 +235,9 @@ impl Collect for Pools {
                 }
             }
         }
+        for outside in &mut self.outside {
+            outside.read(&self.node, tick, batch);
+        }
         self.report(tick, batch);
     }
 }
@@ -225,7 +247,8 @@ mod tests {
     use super::*;
 
     fn candidate(origin: Origin, host: &str, port: u16) -> Candidate {
-        Candidate { origin, ways: vec![ConnSpec::new(host, port, "watcher", CONSOLE)], distrusted: None }
+        let ways = vec![ConnSpec::new(host, port, "watcher", CONSOLE)];
+        Candidate { origin, ways, distrusted: None, entrance: None }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! SES-13: clients that wait in a pooler for a connection of their pool, which the server does not see.
 
 mod holders;
+pub(crate) mod outside;
 mod paused;
 mod refused;
 
@@ -8,7 +9,7 @@ use super::costly::plain;
 use super::paste::word;
 use crate::case::{Case, Lines, Thing};
 use crate::node_time::{self, FOR_CPU};
-use crate::rule::Need::Field;
+use crate::rule::Need::{Any, Field};
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
 use holders::Holder;
@@ -17,10 +18,12 @@ use record::finding::{Level, Severity};
 pub(super) const RULES: &[Rule] = &[Rule {
     id: "SES-13",
     title: "clients wait in a pooler for a connection of their pool",
-    needs: &[Field("pool", "clients_waiting")],
+    needs: &[Any(&[Field("pool", "clients_waiting"), Field("pooler", "size")])],
     limits: "a client waits in half of the looks, and clients wait for 10 % of the time that they need a connection; high from 50 % on; low where the server \
         itself is busy, or nearly all of its time goes into one kind of wait; or the database is paused in the \
-        pooler: high if a client waits; or clients are sent away: high from one a second on; or max_client_conn is reached in half of the looks (ours)",
+        pooler: high if a client waits; or clients are sent away: high from one a second on; or max_client_conn is reached in half of the looks; where \
+        the console is not read: three clients are \
+        connected for each session of the server, of which nine tenths are at work, then medium (ours)",
     judge,
     links: &[
         "https://www.pgbouncer.org/usage.html#show-pools",
@@ -224,6 +227,7 @@ fn judge(case: &Case) -> Answer {
     claims.extend(queues.iter().filter(|queue| queue.is_long()).map(|queue| claim(case, queue)));
     claims.extend(paused::claims(case));
     claims.extend(refused::claims(case));
+    claims.extend(outside::claims(case));
     claims.extend(
         unconnected.iter().map(|queue| paused::unconnected(&queue.pool, queue.waiting, queue.max_wait_us)),
     );

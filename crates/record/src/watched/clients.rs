@@ -77,10 +77,12 @@ line! {
         node: String,
         /// Where the pooler is.
         pooler: String,
-        /// Its clients: ours too, and those of other nodes.
+        /// Its clients: ours too, and those of other nodes. Where its console is not read, they are counted by their sockets.
         clients: Option<u64>,
         /// How many it admits (`max_client_conn`).
         clients_max: Option<u64>,
+        /// Connections that a pool may open by the file that it was started with (`default_pool_size`); only where its console is not read.
+        size: Option<u64>,
         /// Clients that it sent away in the interval, by its log; absent where that cannot be read.
         refused: Option<u64>,
         /// The most frequent reason.

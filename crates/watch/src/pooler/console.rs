@@ -248,6 +248,7 @@ impl Console {
             pooler: self.name.clone(),
             clients: clients.open,
             clients_max: clients.most,
+            size: None,
             refused: refused.map(|refused| refused.clients),
             reason: refused.map(|refused| refused.reason.clone()).unwrap_or_default(),
         };

@@ -1,5 +1,6 @@
 //! The poolers of this host that have a node among their databases: from their processes, and the file that each was started with.
 
+use super::outside::Entrance;
 use connect::ConnSpec;
 use connect::conninfo::HostSpec;
 use std::fs;
@@ -11,6 +12,8 @@ const PROGRAM: &str = "pgbouncer";
 /// Its port, and the folder of its socket, where the file names none.
 const PORT: u16 = 6432;
 const FOLDER: &str = "/tmp";
+/// Connections of a pool, where the file names none (`default_pool_size`).
+const POOL_SIZE: u64 = 20;
 /// The port of its servers, where an entry names none.
 const SERVER_PORT: u16 = 5432;
 /// Any user of this host may start a process of that name with any file.
@@ -26,11 +29,24 @@ struct Ini {
     folder: String,
     /// The ports of the servers of its databases.
     servers: Vec<u16>,
+    /// `default_pool_size`.
+    size: u64,
+    /// `max_client_conn`.
+    clients_max: Option<u64>,
+    /// `logfile`.
+    log: String,
 }
 
 impl Ini {
     fn of(text: &str) -> Ini {
-        let mut ini = Ini { port: PORT, folder: FOLDER.to_string(), servers: vec![] };
+        let mut ini = Ini {
+            port: PORT,
+            folder: FOLDER.to_string(),
+            servers: vec![],
+            size: POOL_SIZE,
+            clients_max: None,
+            log: String::new(),
+        };
         let mut section = "";
         for line in text.lines().map(str::trim).filter(|line| !line.starts_with([';', '#'])) {
             if let Some(name) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
@@ -42,6 +58,9 @@ impl Ini {
                 ("databases", _) => ini.servers.push(port_of(value)),
                 (_, "listen_port") => ini.port = value.parse().unwrap_or(PORT),
                 (_, "unix_socket_dir") => ini.folder = value.to_string(),
+                (_, "default_pool_size") => ini.size = value.parse().unwrap_or(POOL_SIZE),
+                (_, "max_client_conn") => ini.clients_max = value.parse().ok(),
+                (_, "logfile") => ini.log = value.to_string(),
                 _ => {}
             }
         }
@@ -66,6 +85,8 @@ pub(super) struct Here {
     pub(super) ways: Vec<ConnSpec>,
     /// Why it is not taken for one before it is named: any user of this host may start a process of this name, with a console that forges what it shows.
     pub(super) distrusted: Option<String>,
+    /// What is visible of it without its console; `None` if its clients may be those of other servers.
+    pub(super) entrance: Option<Entrance>,
 }
 
 /// The poolers whose databases are on the server at `port` of this host; its own user is that of the server's data.
@@ -82,11 +103,8 @@ pub(super) fn here(spec: &ConnSpec, port: u16, data: Option<&Path>) -> Vec<Here>
         let Some(ini) = ini_of(&process).filter(|ini| ini.servers.contains(&port)) else { continue };
         let Some(owner) = owner_of(&process) else { continue };
         let socket = format!("{}/.s.PGSQL.{}", ini.folder, ini.port);
-        let host = if !ini.folder.is_empty() && Path::new(&socket).exists() {
-            ini.folder.as_str()
-        } else {
-            "127.0.0.1"
-        };
+        let has_socket = !ini.folder.is_empty() && Path::new(&socket).exists();
+        let host = if has_socket { ini.folder.as_str() } else { "127.0.0.1" };
         let mut place = spec.clone().with_dbname(super::CONSOLE);
         // Whatever role runs it, the password is not for it.
         place.password = None;
@@ -95,7 +113,15 @@ pub(super) fn here(spec: &ConnSpec, port: u16, data: Option<&Path>) -> Vec<Here>
         if owner == ours {
             ways.push(place.with_user(OWNER));
         }
-        found.push(Here { ways, distrusted: distrusted(owner, ours, server) });
+        let is_only = ini.servers.iter().all(|other| *other == port);
+        let entrance = is_only.then(|| Entrance {
+            port: ini.port,
+            socket: if has_socket { socket } else { String::new() },
+            size: ini.size,
+            clients_max: ini.clients_max,
+            log: ini.log,
+        });
+        found.push(Here { ways, distrusted: distrusted(owner, ours, server), entrance });
     }
     found
 }
@@ -168,12 +194,15 @@ mod tests {
     fn the_file_of_a_pooler_names_its_socket_and_its_servers() {
         let ini = Ini::of(
             "; comment\n[databases]\ncart = host=/run/pg port=6100\nother = host=10.0.0.2\n[pgbouncer]\nlisten_port = 6110\n\
-             unix_socket_dir=/run/pg\n;listen_port=1\n",
+             unix_socket_dir=/run/pg\n;listen_port=1\ndefault_pool_size = 2\nmax_client_conn=500\nlogfile = /var/log/b.log\n",
         );
-        assert_eq!(ini, Ini { port: 6110, folder: "/run/pg".to_string(), servers: vec![6100, 5432] });
         assert_eq!(
-            Ini::of("[databases]\n* = port = 5433"),
-            Ini { port: 6432, folder: "/tmp".to_string(), servers: vec![5433] }
+            (ini.port, ini.folder.as_str(), ini.servers.as_slice()),
+            (6110, "/run/pg", &[6100, 5432][..])
         );
+        assert_eq!((ini.size, ini.clients_max, ini.log.as_str()), (2, Some(500), "/var/log/b.log"));
+        let bare = Ini::of("[databases]\n* = port = 5433");
+        assert_eq!((bare.port, bare.folder.as_str(), bare.servers.as_slice()), (6432, "/tmp", &[5433][..]));
+        assert_eq!((bare.size, bare.clients_max, bare.log.as_str()), (20, None, ""));
     }
 }
