@@ -75,6 +75,29 @@ fn a_table_without_a_share_of_its_own_leads_a_join() {
     assert!(is_silent(&imported(40_000, 160_000, other), "PLAN-05"));
 }
 
+/// A table that a load has made five times as large since the last ANALYZE, with so many of these rows while we looked.
+fn filled(inserted: u64, analyzed_s: f64, autovacuum: bool) -> Severity {
+    let mut scene = Scene::healthy();
+    let text = "select count(*), avg(v) from readings where ts > now() - interval $1";
+    let figures = json!({"calls": 20, "rows": 20, "shared_hit": 90_000});
+    statement(&mut scene, text, figures, json!({"cost_total": 20.0}));
+    let table = json!({"node": "n1", "database": "db", "relation": "public.readings"});
+    let rows = json!({"live_rows": 1_520_000, "planned_rows": 300_000, "changed_since_analyze": 1_220_000, "analyzes_total": 1,
+        "analyzed_s": analyzed_s, "seq_scans": 0, "index_scans": 20, "blocks_hit": 9_000_000, "blocks_read": 0, "rows_inserted": inserted,
+        "autovacuum": autovacuum});
+    scene.set("table", table, rows);
+    of(&scene.explain(), "PLAN-05").severity
+}
+
+#[test]
+fn a_load_that_goes_on_is_analysed_by_autovacuum_in_its_turn() {
+    assert_eq!(filled(1_000_000, 27.0, true), Severity::Low);
+    // It was filled before; autovacuum has had its turn; nothing analyses it.
+    assert!(filled(100_000, 27.0, true) > Severity::Low);
+    assert!(filled(1_000_000, 400.0, true) > Severity::Low);
+    assert!(filled(1_000_000, 27.0, false) > Severity::Low);
+}
+
 /// A page of a list, where nothing counts statements.
 fn page(text: &str, rows: f64, filter: &str) -> Option<Severity> {
     let mut scene = Scene::healthy();
@@ -274,4 +297,20 @@ fn tables_of_each_transaction_have_the_time_that_no_statement_has() {
     };
     assert!(share(10_000).is_some_and(|share| share > 0.5), "{:?}", share(10_000));
     assert_eq!(share(1_000), None);
+}
+
+#[test]
+fn who_inspects_pages_is_the_role_of_the_statement_and_not_the_busiest_application() {
+    let mut scene = Scene::healthy();
+    statement(&mut scene, "select * from pgstattuple($1)", json!({}), json!({}));
+    let seen = json!({"query_id": "9", "user": "exporter", "node": "n1"});
+    scene.event(1, record::event::QUERY, "", seen);
+    let group = |application: &str, user: &str| json!({"node": "n1", "application": application, "user": user, "database": "db", "client": "local"});
+    scene.set("activity", group("shop", "app"), json!({"sessions": 6}));
+    scene.set("activity", group("pg_exporter", "exporter"), json!({"sessions": 1}));
+    let claim = of(&scene.explain(), "SES-11").claim.clone();
+    assert!(
+        claim.contains("a statement, executed by role exporter (pg_exporter), that calls pgstattuple()"),
+        "{claim}"
+    );
 }

@@ -2,6 +2,7 @@
 //! and pages that are read and written again.
 
 use super::costly::{plain, severity};
+use super::executor::{application_of, by, role_of};
 use super::vacuum::is_wal;
 use crate::case::{Case, Thing};
 use crate::node_time;
@@ -9,7 +10,6 @@ use crate::remedy::release;
 use crate::rule::Need::{Any, Field, Looked};
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
-use record::event;
 use record::finding::{Level, NodeTime, Severity};
 
 pub(super) const RULES: &[Rule] = &[Rule {
@@ -35,9 +35,8 @@ const SHARE_MIN: f64 = 0.1;
 const THROUGH_WAL_SINCE: u64 = 15;
 /// Checkpoints of a copy of files: one before it and one behind it. Dropping takes one.
 const OF_COPY: f64 = 2.0;
-/// Characters of a text, and of a name.
+/// Characters of a text.
 const STATEMENT_CHARS: usize = 120;
-const NAME_CHARS: usize = 40;
 
 /// Commands of one kind.
 #[derive(Default)]
@@ -70,10 +69,8 @@ fn commands<'a>(case: &'a Case, time: &'a NodeTime, first: &str) -> Commands<'a>
         all.calls += sum("calls");
         all.total_ms += sum("total_ms");
         all.wal_bytes += sum("wal_bytes");
-        let mut events = case.events_of(event::QUERY).filter(|event| Case::word_of(event, "query_id") == id);
-        if let Some(role) =
-            events.find_map(|event| Some(Case::word_of(event, "user")).filter(|role| !role.is_empty()))
-        {
+        let role = role_of(case, &time.node, id);
+        if !role.is_empty() {
             all.role = role;
         }
     }
@@ -89,25 +86,7 @@ fn application<'a>(case: &'a Case, node: &'a str, role: &str) -> Option<&'a str>
     if let Some(session) = case.at("session", node).find(at_it) {
         return Some(session.lines.word("application"));
     }
-    let groups = case.at("activity", node).chain(case.at("connected", node));
-    let mut all: Vec<&str> = groups
-        .filter(|one| one.lines.word("user") == role)
-        .map(|one| one.lines.word("application"))
-        .collect();
-    all.sort_unstable();
-    all.dedup();
-    if all.len() == 1 { Some(all[0]) } else { None }
-}
-
-/// Who it is, behind "of".
-fn who(case: &Case, node: &str, role: &str) -> String {
-    let application = application(case, node, role).filter(|name| !name.is_empty());
-    match (role, application) {
-        ("", None) => String::new(),
-        ("", Some(name)) => format!(" by {}", plain(name, NAME_CHARS)),
-        (role, None) => format!(" by role {}", plain(role, NAME_CHARS)),
-        (role, Some(name)) => format!(" by role {} ({})", plain(role, NAME_CHARS), plain(name, NAME_CHARS)),
-    }
+    application_of(case, node, role)
 }
 
 /// Whether the files of the template are copied, and not its pages written through the WAL.
@@ -172,13 +151,14 @@ fn of_node(case: &Case, time: &NodeTime) -> Option<Claim> {
         true => "a checkpoint is written before the template's files are copied, and another one behind that",
         false => "every page of the template is read and written through the WAL",
     };
+    let role = if made.role.is_empty() { dropped.role } else { made.role };
     let claim = Claim::new(
         if share >= SHARE_MIN { severity(share) } else { Severity::Low },
         Level::DiscriminatingCounter,
         format!(
             "{node}: databases are made all the time{}: {} in {}, {} each: {how}; {} were dropped, each with a checkpoint, and sessions spend {} of their \
                 time in these commands, in the WAL and with files",
-            who(case, node, if made.role.is_empty() { dropped.role } else { made.role }),
+            by(role, application(case, node, role)),
             units::count(made.calls),
             units::seconds(seconds),
             units::us(made.total_ms / made.calls * 1e3),

@@ -1,11 +1,12 @@
 //! SES-11: functions that read every page of a table or index, called by monitoring or maintenance all the time.
 
 use super::costly::{busy, in_a_line, severity};
+use super::executor::{application_of, by, role_of};
 use crate::case::Case;
 use crate::rule::Need::Field;
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
-use record::finding::{Level, NodeTime, StatementTime};
+use record::finding::{Level, StatementTime};
 
 pub(super) const RULES: &[Rule] = &[Rule {
     id: "SES-11",
@@ -19,8 +20,6 @@ pub(super) const RULES: &[Rule] = &[Rule {
 
 /// The share of the session time.
 const SHARE_MIN: f64 = 0.1;
-/// Of it, what one application must have to be named.
-const APPLICATION_MIN: f64 = 0.5;
 /// Functions of contrib that read all pages of what they are called for, and one that reads fewer, if there is one.
 const READERS: [(&str, &str); 10] = [
     ("pgstattuple", "pgstattuple_approx(), which skips pages that are all visible"),
@@ -46,28 +45,24 @@ pub(super) fn reader(text: &str) -> Option<(&'static str, &'static str)> {
     })
 }
 
-/// The application that most of the time belongs to.
-pub(super) fn application(time: &NodeTime) -> Option<&str> {
-    let by = time.by.iter().find(|dimension| dimension.name == "application")?;
-    let (name, _) = by.shares.iter().find(|(name, share)| *share >= APPLICATION_MIN && !name.is_empty())?;
-    Some(name)
-}
-
 fn inspected(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
         let of = |one: &&StatementTime| one.share >= SHARE_MIN && reader(&one.text).is_some();
         for statement in time.statements.iter().filter(of) {
             let Some((function, instead)) = reader(&statement.text) else { continue };
-            let who = application(time)
-                .map_or(String::new(), |name| format!(", mostly of the application {name},"));
+            let role = role_of(case, &time.node, &statement.query_id);
+            let who = match by(role, application_of(case, &time.node, role)) {
+                who if who.is_empty() => who,
+                who => format!(", executed{who},"),
+            };
             let better = if instead.is_empty() { String::new() } else { format!(" (or call {instead})") };
             claims.push(
                 Claim::new(
                     severity(statement.share),
                     Level::DiscriminatingCounter,
                     format!(
-                        "{}: {} of the session time{who} is a statement that calls {function}(), which reads every page of the tables or indexes it is called \
+                        "{}: {} of the session time is a statement{who} that calls {function}(), which reads every page of the tables or indexes it is called \
                             for: {} blocks each time",
                         time.node,
                         units::percent(statement.share),

@@ -6,7 +6,6 @@ use crate::case::{Case, Thing};
 use crate::node_time;
 use crate::rule::{Answer, Claim};
 use crate::rules::costly::{busy, in_a_line, lowered, plain, severity};
-use crate::rules::inspect;
 use crate::rules::paste::literal;
 use crate::rules::plan::{self, number};
 use crate::units;
@@ -129,13 +128,22 @@ fn own_limit(case: &Case, time: &NodeTime, setting: &str, database: &str) -> Opt
 /// The plan's step that needs the most memory needs less than this part of what the server gives.
 const OF_SETTING_MAX: f64 = 0.5;
 
+/// Of the session time, what an application must have to be named.
+const APPLICATION_MIN: f64 = 0.5;
+
+/// The application that most of the time belongs to.
+fn most_active(time: &NodeTime) -> Option<&str> {
+    let by = time.by.iter().find(|dimension| dimension.name == "application")?;
+    let (name, _) = by.shares.iter().find(|(name, share)| *share >= APPLICATION_MIN && !name.is_empty())?;
+    Some(name)
+}
+
 /// Sessions whose files are far too small for the server's setting have less by a setting of their own, which no catalog shows. `planned` is what the plan's
 /// largest sort or hash table needs.
 fn less_in_sessions(case: &Case, time: &NodeTime, bytes: f64, planned: f64) -> Option<String> {
     let given = case.setting(&time.node, "work_mem").and_then(units::setting)?;
     let needed = bytes.max(planned) * MEMORY_PER_SPILLED;
-    let who = inspect::application(time)
-        .map_or("the application".to_string(), |name| plain(name, EXPRESSION_CHARS));
+    let who = most_active(time).map_or("the application".to_string(), |name| plain(name, EXPRESSION_CHARS));
     (needed < given * OF_SETTING_MAX).then(|| {
         format!(
             ", which holds that several times, so that the sessions of {who} seem to have a work_mem of their own, lower than the server's: by SET, or by a \

@@ -22,6 +22,10 @@ const READS_MIN: f64 = 2.0;
 const GROWN_MUCH: f64 = 4.0;
 /// Rows that came between the load and the first look, of those that were loaded.
 const GROWN_SHARE: f64 = 0.05;
+/// Of the rows that changed since the last ANALYZE, those that were inserted while we looked, from which on a load is going on.
+const FILLING_SHARE: f64 = 0.5;
+/// Pauses of autovacuum within which it has had no fair chance to analyse what a load has brought.
+const PAUSES: f64 = 2.0;
 /// Two numbers of rows are the same with this difference.
 const NEAR_SHARE: f64 = 0.01;
 
@@ -67,6 +71,22 @@ fn has_grown_little(table: &Thing<'_>) -> bool {
     of("live_rows").zip(of("planned_rows")).is_some_and(|(rows, planned)| {
         planned > 0.0 && rows < planned * GROWN_MUCH && planned < rows * GROWN_MUCH
     })
+}
+
+/// Whether a load fills a table just now, and autovacuum has not had the time to analyse it again: it will, and until then only new values are unknown.
+fn is_being_filled(case: &Case, time: &NodeTime, table: &Thing<'_>) -> bool {
+    let last = |field: &str| table.lines.last(field);
+    let inserted = table.lines.sum("rows_inserted").unwrap_or(0.0);
+    let is_filled = last("changed_since_analyze").is_some_and(|changed| inserted >= changed * FILLING_SHARE);
+    let pause_s =
+        case.setting(&time.node, "autovacuum_naptime").and_then(units::setting).unwrap_or(60e3) / 1e3;
+    let is_recent = last("analyzed_s").is_some_and(|s| s <= pause_s * PAUSES);
+    is_filled && is_recent && !is_off(case, time, table)
+}
+
+/// Whether nothing analyses a table by itself.
+fn is_off(case: &Case, time: &NodeTime, table: &Thing<'_>) -> bool {
+    table.lines.flag("autovacuum") == Some(false) || case.setting(&time.node, "autovacuum") == Some("off")
 }
 
 /// Whether the server counts rows twice: a session that inserts and then analyses at once reports its inserts after its ANALYZE, which had found them
@@ -212,7 +232,7 @@ pub(super) fn stale(case: &Case) -> Answer {
             let Some(why) = misfit(&table).or_else(|| other_values(&table, time)) else { continue };
             let is_felt = is_felt(case, time, &table);
             let severity = match is_felt {
-                true if has_grown_little(&table) => Severity::Low,
+                true if has_grown_little(&table) || is_being_filled(case, time, &table) => Severity::Low,
                 true => severity(share),
                 false => Severity::Note,
             };
@@ -232,8 +252,7 @@ pub(super) fn stale(case: &Case) -> Answer {
 
 /// What claims about a table with old statistics share.
 fn analysed(case: &Case, time: &NodeTime, table: &Thing<'_>, claim: Claim) -> Claim {
-    let off = table.lines.flag("autovacuum") == Some(false)
-        || case.setting(&time.node, "autovacuum") == Some("off");
+    let off = is_off(case, time, table);
     claim
         .on_node(&time.node)
         .during([table.lines.ticks.window()])
