@@ -128,7 +128,9 @@ fn every_rule_fires_on_its_condition() {
 #[test]
 fn a_rule_without_what_it_needs_says_so() {
     let mut problems = vec![];
-    for (id, _, change) in fire::all() {
+    // What a rule needs does not depend on the case: the first one of each will do.
+    let mut tried = BTreeSet::new();
+    for (id, _, change) in fire::all().filter(|(id, _, _)| tried.insert(*id)) {
         let rule = rules::all().find(|rule| rule.id == *id).expect("the table has it");
         for need in rule.needs {
             let mut scene = Scene::healthy();
