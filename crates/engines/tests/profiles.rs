@@ -332,6 +332,13 @@ fn yugabyte_is_routed_by_its_codes() {
 }
 
 #[test]
+fn a_time_limit_of_the_role_is_named_with_what_switches_it_off() {
+    let error = discover("postgres.limited").unwrap_err();
+    assert!(chain(&error).contains("canceling statement due to statement timeout"), "{}", chain(&error));
+    assert!(error.hint().unwrap().contains("PGOPTIONS='-c statement_timeout=0'"), "{:?}", error.hint());
+}
+
+#[test]
 fn ydb_says_what_cannot_be_done() {
     let error = discover("ydb.front").unwrap_err();
     assert!(chain(&error).contains("cannot find out what kind of server this is"), "{}", chain(&error));

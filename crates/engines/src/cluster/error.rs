@@ -266,6 +266,11 @@ pub(crate) fn sql_hint(engine: Option<Engine>, source: &postgres::Error) -> Opti
         "42703" | "42P01" | "42883" => Some(format!(
             "the profile was not written for the catalog{engine} of this release: name the nodes in a cluster file (--cluster), and load through one node"
         )),
+        "57014" => Some(
+            "an administrator or statement_timeout cancelled it; if the role or the database sets the timeout, switch it off for this command: \
+             PGOPTIONS='-c statement_timeout=0'"
+                .to_owned(),
+        ),
         _ => None,
     }
 }
