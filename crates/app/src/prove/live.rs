@@ -15,6 +15,7 @@ use ::prove::fault::{self, Fault, Journal, journal};
 use ::prove::live::{Isolation, Options, announced, chain};
 use ::prove::promise as verdicts;
 use connect::conninfo::{self, SessionAttrs, Sources};
+use connect::{ConnSpec, control};
 use record::model::Step;
 use record::promise::{self, Promise, Standing};
 use record::{Exit, State};
@@ -305,6 +306,7 @@ impl Plan {
                 if let Some(front) = &self.through {
                     let known = &testbed.site.nodes[testbed.site.primary()].spec;
                     let front = conninfo::parse_beside(front, &Sources::of_process(), known)?.spec;
+                    answers(&front)?;
                     testbed.site.use_front(front);
                 }
                 return Ok(testbed);
@@ -466,6 +468,15 @@ impl Plan {
         drop(testbed);
         self.testbed(chapter, context, journal)
     }
+}
+
+/// Checks that the way of the clients leads to a server: a wrong address would end a proof in its middle, as if a node were lost.
+fn answers(front: &ConnSpec) -> Result<(), Failure> {
+    control::connect_shared(front).map(drop).map_err(|error| {
+        Failure::caused("--through leads to no server", error).hint(
+            "name the address at which the proxy or the pooler in front of the cluster takes connections now",
+        )
+    })
 }
 
 fn newest() -> Result<lab::local::Installation, Failure> {

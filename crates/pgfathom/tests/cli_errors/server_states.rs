@@ -88,6 +88,11 @@ fn wrong_server_states() {
             "--force stock",
         ),
         usage("load tpcc -s 1 tight", "creating the schema pgfathom failed", "connect to the primary"),
+        usage(
+            "prove ack -T 1 --through 'host=127.0.0.1 port=1' nothing",
+            "--through leads to no server",
+            "name the address at which the proxy",
+        ),
         usage("run -b ycsb-a nothing", "this database holds no YCSB dataset", "load ycsb"),
         usage("matrix nothing", "this database holds no YCSB dataset", "load ycsb"),
         usage(
