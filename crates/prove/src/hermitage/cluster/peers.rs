@@ -22,10 +22,28 @@ const SHAPE: Shape = Shape {
 };
 const TABLE: &str = "pgfathom_prove.hermitage";
 
-/// Runs all cases between the first two nodes.
+/// The nodes that answer now.
+fn answering(site: &Site) -> Vec<usize> {
+    let away = site.absent_nodes();
+    let is_away = |node: &usize| away.iter().any(|(name, _)| *name == site.nodes[*node].name);
+    of_role(site, Role::Peer).into_iter().filter(|node| !is_away(node)).collect()
+}
+
+/// Runs all cases between the first two nodes that answer.
 pub(super) fn play(stage: &mut Stage<'_>) -> Result<(), HermitageError> {
     let site = stage.site;
-    let [first, second, ..] = of_role(site, Role::Peer)[..] else { return Ok(()) };
+    let there = answering(site);
+    let away: Vec<&str> = of_role(site, Role::Peer)
+        .into_iter()
+        .filter(|node| !there.contains(node))
+        .map(|node| site.nodes[node].name.as_str())
+        .collect();
+    if !away.is_empty() {
+        let without =
+            if there.len() < 2 { "no case between nodes was played" } else { "no case is played there" };
+        site.note(format!("{} did not answer at the begin: {without}", away.join(" and ")));
+    }
+    let [first, second, ..] = there[..] else { return Ok(()) };
     let pair = [first, second];
     conflicts(stage, pair)?;
     isolation(stage, pair)?;
@@ -141,10 +159,9 @@ impl<'a> Rows<'a> {
         Ok(rows)
     }
 
-    /// Waits until every node has what the others have written.
+    /// Waits until every node that answers has what the others have written.
     fn meet(&self) -> Result<(), HermitageError> {
-        let peers = of_role(self.site, Role::Peer);
-        let stuck = converge(self.site, &peers)?;
+        let stuck = converge(self.site, &answering(self.site))?;
         match stuck.is_empty() {
             true => Ok(()),
             false => {
