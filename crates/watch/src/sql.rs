@@ -2,7 +2,7 @@
 //!
 //! | state | left by |
 //! |---|---|
-//! | down: no connection; tried again after [`RETRY_FIRST`], then twice as long, up to [`RETRY_MAX`]; at once if only the session was ended | an answer, to up |
+//! | down: no connection; tried again after [`RETRY_FIRST`], then twice as long, up to [`RETRY_MAX`]; at once if only the session ended | an answer, to up |
 //! | up: the query of the tick, then the parts that are due | a lost connection, to down |
 //!
 //! A part (tables, statements, ...) that the server refuses is a `missing` line, and is queried again when it is due; one that is refused
