@@ -2,6 +2,7 @@
 //!
 //! One server per version serves all tests of the version; each test provokes in its own objects and looks for them only.
 
+mod customs;
 mod hostile;
 mod names;
 mod plans;

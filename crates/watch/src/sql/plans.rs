@@ -5,6 +5,7 @@
 //! `plan_cache_mode = force_generic_plan`). [`safety`] decides whether our role may. A plan is recorded once for each shape.
 
 mod as_role;
+mod custom;
 mod definitions;
 mod due;
 mod inside;
@@ -22,6 +23,7 @@ use super::{Link, Node, Tick};
 use crate::collect::{Batch, Collect, With};
 use as_role::Role;
 use connect::sql;
+use custom::explain;
 use due::{Figures, Wanted};
 use inside::{Author, Inner};
 use record::event;
@@ -410,11 +412,13 @@ fn within_as<T>(
     }
     session.plain("rollback")?;
     let mut beside = session.beside(ROLE_PATIENCE).map_err(|failed| why(failed.to_string()))?;
+    beside.session.customs.clone_from(&session.customs);
     let result = beside
         .session
         .plain(&format!("{BEGIN_AS_ROLE}; {LIMITS}; {QUIET}; {}", as_role::QUIET))
         .map_err(NotPlanned::from)
         .and_then(|_| prepared(&mut beside.session, &open, work));
+    session.customs.clone_from(&beside.session.customs);
     let Err(NotPlanned::Gone(failed)) = result else { return result };
     session.end(beside.pid)?;
     Err(why(format!("the connection on which it was planned: {failed}")))
@@ -456,6 +460,8 @@ fn opened(
     let path =
         [&["pg_catalog".to_string()], places.path.as_slice(), &["pg_temp".to_string()]].concat().join(", ");
     let plain = statement::with_schemas(&plain, &places.written).map_err(|error| why(error.to_string()))?;
+    let is_read = role.as_ref().is_some_and(|role| role.is_sieved);
+    let plain = if is_read { as_role::readable(plain) } else { plain };
     nesting::check(session, &plain, &places.path)?;
     Ok(Open { plain, path, schemas: places.path, names, user: known.user.clone(), is_for_role, role })
 }
@@ -565,12 +571,6 @@ fn executed(open: &Open, more: &str) -> String {
     let nulls = vec!["null"; statement::parameters(&open.plain)];
     let list = if nulls.is_empty() { String::new() } else { format!("({})", nulls.join(", ")) };
     format!("explain ({more}verbose, format json) execute pgfathom_plan{list}")
-}
-
-/// The plan that a command returns, with the names of the statement looked up in its schemas.
-fn explain(session: &mut Session, open: &Open, command: &str) -> Result<Value, NotPlanned> {
-    let plan = answers(session, open, &[command.to_string()])?.concat();
-    Ok(serde_json::from_str(&plan).unwrap_or(Value::Null))
 }
 
 /// The first value that each command returns, run by the role that plans.

@@ -5,6 +5,7 @@
 //! costs more than reading them.
 
 use crate::sql::json;
+use connect::conninfo::SessionAttrs;
 use connect::{ConnSpec, ConnectError, control};
 use postgres::SimpleQueryMessage;
 use postgres::types::ToSql;
@@ -124,6 +125,8 @@ pub struct Session {
     /// into the server's log.
     can_materialize: bool,
     prepared: HashMap<String, postgres::Statement>,
+    /// Settings of the application's own that were given a value for planning.
+    pub(crate) customs: Vec<String>,
     /// How it was opened.
     spec: ConnSpec,
     queries: u64,
@@ -159,6 +162,7 @@ impl Session {
             client,
             can_materialize: true,
             prepared: HashMap::new(),
+            customs: vec![],
             spec: spec.clone(),
             queries: 0,
             waited_us: 0,
@@ -420,6 +424,12 @@ fn limited(spec: &ConnSpec, limits: &Limits) -> ConnSpec {
         .with_session_setting(READS_ONLY, "on")
         // These queries must not wait for parallel workers.
         .with_session_setting("max_parallel_workers_per_gather", "0");
+    // Ours is read-only by that setting, on any server: the server's own state decides which one was meant.
+    spec.target_session_attrs = match spec.target_session_attrs {
+        SessionAttrs::ReadWrite => SessionAttrs::Primary,
+        SessionAttrs::ReadOnly => SessionAttrs::PreferStandby,
+        other => other,
+    };
     spec.connect_timeout.get_or_insert(CONNECT_TIMEOUT);
     spec.keepalives.user_timeout.get_or_insert(UNACKNOWLEDGED_TIMEOUT);
     spec

@@ -94,6 +94,18 @@ pub(super) fn of(names: &Value) -> Result<Option<Role>, String> {
     }
 }
 
+/// A DELETE as a query of the rows that it deletes, whose scans are the same: [`READER`] may plan that. Anything else stays as it is.
+pub(super) fn readable(plain: String) -> String {
+    const DELETE: &str = "delete from ";
+    let small = plain.to_ascii_lowercase();
+    let words: Vec<&str> = small.split_whitespace().collect();
+    let is_more = words.iter().any(|word| ["using", "returning", "current"].contains(word));
+    match small.trim_start().starts_with(DELETE) && !is_more {
+        true => format!("select from {}", &plain.trim_start()[DELETE.len()..]),
+        false => plain,
+    }
+}
+
 /// What opens the transaction: the answer of the role is an error, so nothing of it is counted or logged.
 pub(super) const QUIET: &str = "select pg_catalog.set_config(name, 'none', true) from pg_catalog.pg_settings where name = 'pg_stat_statements.track'";
 
@@ -155,6 +167,24 @@ fn script(role: &Role, path: &str, commands: &[String]) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_delete_is_read_as_a_query_of_its_rows() {
+        let of = |text: &str| readable(text.to_string());
+        assert_eq!(
+            of("DELETE FROM s.t a WHERE a.n NOT IN (SELECT n FROM u)"),
+            "select from s.t a WHERE a.n NOT IN (SELECT n FROM u)"
+        );
+        for same in [
+            "delete from t using u where t.n = u.n",
+            "delete from t where n = $1 returning n",
+            "delete from t where current of c",
+            "update t set a = $1",
+            "with d as (select 1) delete from t",
+        ] {
+            assert_eq!(of(same), same);
+        }
+    }
 
     #[test]
     fn a_superuser_plans_as_the_role_of_the_statement() {

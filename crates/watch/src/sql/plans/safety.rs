@@ -389,7 +389,7 @@ pub(super) fn details() -> String {
         and a.attstorage in ('x', 'e', 'm') and (s.avg_width >= {WIDE_BYTES_MIN}
           or s.null_frac < 1 and s.most_common_vals is null and s.histogram_bounds is null and s.avg_width >= {POINTER_BYTES})) as wide,
     (select json_agg(json_build_object('index', x.relname, 'definition', pg_catalog.pg_get_indexdef(i.indexrelid), 'method', m.amname, 'valid',
-      i.indisvalid, 'partial', i.indpred is not null,
+      i.indisvalid, 'partial', i.indpred is not null, 'options', x.reloptions,
        'correlation', (select s.correlation from pg_catalog.pg_stats s join pg_catalog.pg_attribute a on a.attname = s.attname
           where s.schemaname = n.nspname and s.tablename = c.relname and not s.inherited and a.attrelid = c.oid and a.attnum = i.indkey[0] limit 1),
        'columns', (select json_agg(coalesce(a.attname::text, '') order by k.ord) from pg_catalog.unnest(i.indkey::smallint[]) with ordinality k(attnum, ord)

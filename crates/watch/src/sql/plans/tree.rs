@@ -198,6 +198,17 @@ pub(super) fn partitions(nodes: &[TreeNode]) -> (u64, Option<u64>) {
     scans.max_by_key(|(below, removed)| below + removed.unwrap_or(0)).unwrap_or((0, None))
 }
 
+/// A definition without its constants, with the values of its options: they are numbers and switches, and no data.
+fn with_options(masked: String, options: &[Value]) -> String {
+    let is_plain = |value: &str| {
+        !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte))
+    };
+    let pairs = options.iter().filter_map(|option| option.as_str()?.split_once('='));
+    pairs.filter(|(_, value)| is_plain(value)).fold(masked, |text, (name, value)| {
+        text.replace(&format!("{name}='***'"), &format!("{name}='{value}'"))
+    })
+}
+
 /// An index of a table of the plan, as the catalog has it.
 pub(super) fn index(node: &str, database: &str, table: &Value, index: &Value) -> PlanIndex {
     let in_order =
@@ -207,7 +218,7 @@ pub(super) fn index(node: &str, database: &str, table: &Value, index: &Value) ->
         database: database.to_string(),
         relation: text(table, "relation"),
         index: text(index, "index"),
-        definition: statement::mask(&text(index, "definition")),
+        definition: with_options(statement::mask(&text(index, "definition")), list(index, "options")),
         columns: in_order("columns"),
         operator_classes: in_order("classes"),
         collations: in_order("collations"),
@@ -283,6 +294,16 @@ mod tests {
         assert_eq!(partitions(&nodes), (2, Some(2)));
         let kept = without_constants(&explained("i", 5.0)).to_string();
         assert!(!kept.contains("secret") && kept.contains("Index Cond"), "{kept}");
+    }
+
+    #[test]
+    fn a_definition_has_its_options_and_no_constant() {
+        let masked = "CREATE INDEX i ON s.t USING gin (tsv) WITH (fastupdate='***', gin_pending_list_limit='***') WHERE (a = '***'::text)";
+        let options = [json!("fastupdate=on"), json!("gin_pending_list_limit=1048576"), json!("a=' or")];
+        assert_eq!(
+            with_options(masked.to_string(), &options),
+            "CREATE INDEX i ON s.t USING gin (tsv) WITH (fastupdate='on', gin_pending_list_limit='1048576') WHERE (a = '***'::text)"
+        );
     }
 
     #[test]
