@@ -59,6 +59,13 @@ pub fn console(text: &str, context: &Context) -> Result<ConnSpec, Failure> {
     Ok(resolved.spec)
 }
 
+/// A cluster file, after its nodes were found to be what it names: as many servers, of one cluster of its engine, with all addresses that they have there.
+fn checked(cluster: Cluster) -> Result<Cluster, ClusterError> {
+    cluster.check_distinct()?;
+    cluster.check_nodes()?;
+    cluster.with_foreign_addresses()
+}
+
 impl Address {
     /// The address of a simulation, which has no target.
     pub fn nowhere() -> Address {
@@ -135,11 +142,7 @@ impl Address {
     /// As [`Address::cluster`].
     pub(crate) fn cluster_within(&self, context: &Context, limit: Duration) -> Result<Cluster, Failure> {
         match self.cluster_of_file()? {
-            Some(cluster) => {
-                cluster.check_distinct()?;
-                cluster.check_nodes()?;
-                Ok(completed(cluster, context))
-            }
+            Some(cluster) => Ok(completed(checked(cluster)?, context)),
             None => {
                 let cluster = discovered(&self.spec(context)?, context, limit)?;
                 cluster.check_nodes()?;
@@ -221,11 +224,7 @@ impl Address {
     /// # Errors
     /// When the file is wrong.
     fn checked_cluster_of_file(&self) -> Result<Option<Cluster>, Failure> {
-        let cluster = self.cluster_of_file()?;
-        if let Some(cluster) = &cluster {
-            cluster.check_nodes()?;
-        }
-        Ok(cluster)
+        Ok(self.cluster_of_file()?.map(checked).transpose()?)
     }
 
     /// What came of work on this target, with hints that its engine can follow. An engine that cannot be loaded is known by a cluster file only.

@@ -6,6 +6,7 @@
 mod belonging;
 mod discover;
 mod error;
+mod foreign;
 mod identity;
 mod standing;
 mod survey;

@@ -28,6 +28,7 @@ mod evidence;
 mod failover;
 mod failover_manager;
 mod files;
+mod foreign_nodes;
 mod full_disk;
 mod fuzz_corpus;
 mod help;

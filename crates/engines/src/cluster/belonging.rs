@@ -187,7 +187,7 @@ impl Cluster {
 }
 
 /// A session at a node; `None` if it does not answer at once.
-fn session(node: &ClusterNode) -> Option<Control> {
+pub(super) fn session(node: &ClusterNode) -> Option<Control> {
     let mut spec = node.spec.clone().without_jit();
     spec.connect_timeout.get_or_insert(PROBE_TIMEOUT);
     control::connect_shared(&spec).ok()

@@ -212,7 +212,7 @@ pub(super) fn detect(control: &mut Control) -> Result<Vec<Signs>, ClusterError> 
 }
 
 /// The rows of [`FDW_SERVERS`].
-fn foreign_servers(control: &mut Control) -> Result<Vec<TextRow>, ClusterError> {
+pub(super) fn foreign_servers(control: &mut Control) -> Result<Vec<TextRow>, ClusterError> {
     catalog::rows(&mut **control, FDW_SERVERS).map_err(|source| ClusterError::Sql {
         what: "list the foreign servers".to_owned(),
         engine: Some(Engine::FOREIGN_PARTITIONS),
@@ -365,7 +365,7 @@ pub(super) fn along(here: &ConnSpec, conninfo: &str) -> Result<ConnSpec, Conninf
 }
 
 /// Whether a row of [`FDW_SERVERS`] is a node that the session trusts.
-fn is_node(server: &TextRow) -> bool {
+pub(super) fn is_node(server: &TextRow) -> bool {
     server.get(4).is_none() && (server.is_true(5) || server.is_true(6))
 }
 

@@ -62,6 +62,18 @@ pub enum ClusterError {
         /// The connection in words.
         address: String,
     },
+    /// A server that holds partitions is none of the nodes of the cluster file.
+    #[error(
+        "the catalog of {node:?} has partitions on the server {server:?} at {address}, and no node of the cluster file is that server"
+    )]
+    ForeignNode {
+        /// Whose catalog.
+        node: String,
+        /// The foreign server.
+        server: String,
+        /// Its address there.
+        address: String,
+    },
     /// A node of the cluster file belongs to another cluster than the first one.
     #[error(
         "the nodes {first:?} and {node:?} of the cluster file belong to two clusters: the catalog of {first:?} names {}, that of {node:?} names {}",
@@ -224,6 +236,9 @@ impl ClusterError {
             ClusterError::Balanced { .. } => Some(
                 "name one node at its own address, or all nodes in a cluster file (--cluster), each at its own: rows and ledgers belong to nodes".to_owned(),
             ),
+            ClusterError::ForeignNode { server, .. } => Some(format!(
+                "correct the connection of the [[node]] that is {server:?} (its host, port and dbname), or add it; a proxy may stand in front of it"
+            )),
             ClusterError::OtherCluster { .. } => Some("correct the connection of one [[node]] in the cluster file, or remove it".to_owned()),
             ClusterError::NotTheEngine { .. } => Some(
                 "name the database that is (dbname in each connection, or -d), or write engine = \"postgres\" for servers that do not work together".to_owned(),
