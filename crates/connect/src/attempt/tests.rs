@@ -73,6 +73,13 @@ fn every_refusal_has_its_hint_and_its_fate() {
             false,
             true,
         ),
+        (
+            b"58P01",
+            "could not access file \"nosuch\": No such file or directory",
+            "local_preload_libraries",
+            false,
+            false,
+        ),
         (b"57P03", "the database system is starting up", "in a moment", true, true),
         (b"57P03", "the database system is in recovery mode", "in a moment", true, true),
         (b"57P01", "terminating connection due to administrator command", "in a moment", false, true),
