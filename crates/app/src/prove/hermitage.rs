@@ -1,6 +1,6 @@
 //! `prove hermitage`: scripted interleavings that name the isolation level of a server, and what a cluster adds.
 
-use super::live::Plan;
+use super::live::{Plan, shown_notes};
 use super::testbed::Testbed;
 use super::trial::Trial;
 use crate::context::{Context, Format};
@@ -54,12 +54,14 @@ impl Plan {
             seed: self.random_seed.unwrap_or(1),
         };
         let answers = answers(context, testbed, &chance, stop)?;
+        let notes = shown_notes(context, &testbed.site);
         recording.keep(dir.edit_step(&step, |step| {
             step.summary.duration_s = begin.elapsed().as_secs_f64();
             step.summary.rows = Some(answers.len() as u64);
             describe(step, &answers);
             step.promises = verdicts::hermitage(site.engine, &answers, &testbed.name);
             step.verdict = promise::verdict(step);
+            step.verdict.notes.extend(notes);
         }));
         recording.keep(dir.end_step(&step, State::Finished));
         Ok(())

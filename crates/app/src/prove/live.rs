@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::human;
 use crate::recording::{Recording, fields};
 use crate::skeleton::{NoOutcome, Opening, Outcome, Target, in_steps};
-use ::prove::fault::{self, Fault, Journal, journal};
+use ::prove::fault::{self, Fault, Journal, Site, journal};
 use ::prove::live::{Isolation, Options, announced, chain};
 use ::prove::promise as verdicts;
 use connect::conninfo::{self, SessionAttrs, Sources};
@@ -441,8 +441,7 @@ impl Plan {
             }
         }
         let promises = verdicts::together(repeats);
-        let notes = testbed.site.take_notes();
-        notes.iter().for_each(|note| context.terminal.say(&format!("note: {note}")));
+        let notes = shown_notes(context, &testbed.site);
         recording.keep(dir.edit_step(&step, |step: &mut Step| {
             step.summary.duration_s = begin.elapsed().as_secs_f64();
             step.summary.rows = Some(promises.iter().map(|promise| promise.n).sum());
@@ -468,6 +467,13 @@ impl Plan {
         drop(testbed);
         self.testbed(chapter, context, journal)
     }
+}
+
+/// What the proof has noted about the nodes, shown as well.
+pub(super) fn shown_notes(context: &Context, site: &Site) -> Vec<String> {
+    let notes = site.take_notes();
+    notes.iter().for_each(|note| context.terminal.say(&format!("note: {note}")));
+    notes
 }
 
 /// Checks that the way of the clients leads to a server: a wrong address would end a proof in its middle, as if a node were lost.

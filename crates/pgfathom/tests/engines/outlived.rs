@@ -75,6 +75,25 @@ fn pairs_and_conflicts_outlive_a_node_of_postgres_pro_multimaster() {
     }
 }
 
+/// The scripts are played by the nodes that answer; each of them waited a minute for the rows of the one that was away.
+#[test]
+fn scripts_leave_out_a_node_of_postgres_pro_multimaster_that_is_away() {
+    let Some(mut trial) = trial("engine-mtm", &Topology::Mtm { nodes: 3 }, None) else { return };
+    trial.lab.servers.node_mut(2).kill9().expect("the server is killed");
+    testing::wait_for("the others go on", || {
+        trial.lab.servers.node(0).value("select 1::text").is_ok_and(|one| one.is_some())
+    });
+    let ended = trial.lab.expect(0, "prove hermitage --watch off -o away");
+    let text = format!("{}{}", ended.stdout, ended.stderr);
+    assert!(text.contains("did not answer at the begin: no case is played there"), "{text}");
+    assert!(text.contains(" on m2: ") && !text.contains(" on m3: "), "{text}");
+    let run = trial.lab.run_json("away");
+    let cases = run["steps"][0]["checks"].as_array().map_or(0, Vec::len);
+    let is_skipped = |check: &&serde_json::Value| check["result"] == "skipped";
+    let skipped = run["steps"][0]["checks"].as_array().into_iter().flatten().filter(is_skipped).count();
+    assert!(cases > 20 && skipped == 0, "{skipped} of {cases}: {text}");
+}
+
 /// A busy host may have too few transactions, and nothing else keeps both promises of `prove bank` from being kept.
 fn is_judged(ended: &Ended) {
     let text = format!("{}{}", ended.stdout, ended.stderr);

@@ -24,6 +24,9 @@ pub(super) fn check(stage: &mut Stage<'_>) {
     if site.nodes.len() > 1 && !stage.is_stopped() {
         let played = cluster::run(site, &CHANCE, stop, &mut |answer| add(stage, answer));
         ended(stage, "isolation: cluster", played);
+        for note in site.take_notes() {
+            stage.add("isolation: cluster", "every node takes part", Outcome::NotChecked(note));
+        }
     }
     // Workloads under load, each with a control, are verbs of their own.
     for promise in site.engine.promises {
