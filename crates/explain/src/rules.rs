@@ -29,6 +29,7 @@ mod filesystem;
 mod form;
 pub(crate) mod generator;
 mod growth;
+mod hold;
 mod inside;
 mod inspect;
 mod isolation;
@@ -37,7 +38,7 @@ pub(crate) mod lock;
 mod locked;
 mod login;
 mod member;
-mod memory;
+pub(crate) mod memory;
 mod moved;
 mod network;
 pub(crate) mod observer;
@@ -140,7 +141,7 @@ const BEFORE: [&[Rule]; 42] = [
 ];
 
 /// Those behind them.
-const AFTER: [&[Rule]; 39] = [
+const AFTER: [&[Rule]; 40] = [
     siblings::RULES,
     remainder::RULES,
     checked::RULES,
@@ -177,6 +178,7 @@ const AFTER: [&[Rule]; 39] = [
     unlike::RULES,
     unhashed::RULES,
     cursor::RULES,
+    hold::RULES,
     capacity::RULES,
     distribution::RULES,
     observer::RULES,

@@ -12,11 +12,12 @@ mod unplanned;
 use crate::case::Case;
 use crate::node_time;
 use crate::rules::applied::held::HOLDER;
-use crate::rules::failing::{GIVES_UP_EARLY, IDS_LEFT};
+use crate::rules::failing::{AUTH_DELAY, GIVES_UP_EARLY, IDS_LEFT};
 use crate::rules::generator::deadlock::OVER_NODES;
 use crate::rules::lock::{BY_DESIGN, ENGINES};
+use crate::rules::memory::BY_SIGNAL;
 use crate::rules::observer::CPUS_FULL;
-use crate::rules::plan::AMONG_PARTITIONS;
+use crate::rules::plan::{AMONG_PARTITIONS, FOR_EACH_ROW};
 use crate::rules::profile::CHECKS_KEYS;
 use crate::rules::profile::SLOW_PASSWORDS;
 use crate::rules::statement::BY_STATEMENT;
@@ -272,6 +273,8 @@ fn is_its(cause: &Finding, symptom: &Finding) -> bool {
             | "PLAN-85",
             "PLAN-27",
         ) => true,
+        // What is computed for each row that fits is not in the order of an index.
+        ("PLAN-24", "PLAN-27") => cause.numbers.contains_key(FOR_EACH_ROW),
         (_, "PLAN-27") => only_with(DEAD_ROWS),
         // Other tables have causes of their own.
         ("PLAN-86", "PLAN-01" | "PLAN-10" | "PLAN-45" | "PLAN-62" | "PLAN-24" | "PLAN-06") => {
@@ -291,6 +294,15 @@ fn is_its(cause: &Finding, symptom: &Finding) -> bool {
         ("CFG-01", symptom) => is_of_setting(cause, symptom),
         // Those that wait so shortly have no other reason to fail than the limit.
         ("VAC-05", "TXN-13") => only_with(IDS_LEFT),
+        // The server's log has the signal, and the kernel the group whose limit it was.
+        ("MEM-05", "MEM-02") => symptom.claim.starts_with(BY_SIGNAL),
+        // Failed logins that are kept waiting are what hangs, and what takes the connections.
+        ("TXN-13", "SES-14" | "SES-04") => cause.claim.contains(AUTH_DELAY),
+        // The table to which no worker comes.
+        ("VAC-03", _) => {
+            let table = cause.claim.split("none gets to ").nth(1).and_then(|rest| rest.split(',').next());
+            table.is_some_and(|table| symptom.claim.contains(table))
+        }
         ("TXN-13", "DIST-06") => cause.numbers.contains_key(GIVES_UP_EARLY),
         ("REP-09", "OBS-01") => {
             symptom.evidence.iter().any(|sentence| sentence.contains("conflict with recovery"))

@@ -314,3 +314,37 @@ fn who_inspects_pages_is_the_role_of_the_statement_and_not_the_busiest_applicati
         "{claim}"
     );
 }
+
+#[test]
+fn logins_that_fail_and_are_kept_waiting_are_why_logins_hang() {
+    let mut scene = fired("SES-14");
+    for second in 1..=170 {
+        let seen = json!({"node": "n1", "severity": "FATAL", "sqlstate": "28P01", "repeated": 11});
+        let message = "password authentication failed for user \"etl_old\"";
+        scene.event(second, record::event::SERVER_LOG, message, seen);
+    }
+    let under = |scene: &Scene| of(&scene.explain(), "SES-14").symptom_of.clone();
+    assert_eq!(under(&scene), None);
+    scene.fact(json!({"node": "n1"}), "setting", "auth_delay.milliseconds", "3s");
+    assert_eq!(under(&scene).as_deref(), Some("TXN-13"));
+    let found = scene.explain();
+    let claim = &of(&found, "TXN-13").claim;
+    assert!(
+        claim.contains("for 3s longer (auth_delay.milliseconds)") && claim.contains("etl_old"),
+        "{claim}"
+    );
+}
+
+#[test]
+fn a_table_to_which_no_vacuum_comes_is_not_short_of_an_index() {
+    let mut scene = fired("PLAN-10");
+    let under = |scene: &Scene| of(&scene.explain(), "PLAN-10").symptom_of.clone();
+    assert_eq!(under(&scene), None);
+    let relation =
+        of(&scene.explain(), "PLAN-10").claim.split("public.").nth(1).expect("a table").to_string();
+    let relation = format!("public.{}", relation.split([' ', ',', ';', ':']).next().expect("a name"));
+    let table = json!({"node": "n1", "database": "db", "relation": relation});
+    scene.set("table", table, json!({"dead_rows": 394_000, "live_rows": 3_000}));
+    scene.set("server", json!({"node": "n1"}), json!({"autovacuum_workers": 1, "autovacuum_workers_max": 1}));
+    assert_eq!(under(&scene).as_deref(), Some("VAC-03"));
+}

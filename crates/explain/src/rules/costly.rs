@@ -151,6 +151,11 @@ pub(super) fn peculiar_of<'a>(case: &'a Case, node: &str, text: &str) -> Vec<&'a
     case.facts(PECULIAR).filter(|fact| fact.node == node && is_named(&fact.name)).collect()
 }
 
+/// Of the samples of a statement, those in waits for locks.
+pub(super) fn in_locks(statement: &StatementTime) -> f64 {
+    statement.events.iter().filter(|(name, _)| name.starts_with("Lock:")).map(|(_, share)| share).sum()
+}
+
 /// Of the samples of a statement, those in waits of an extension: dblink, foreign tables, and what others bring.
 pub(super) fn in_extension(statement: &StatementTime) -> f64 {
     let waits = statement.events.iter().filter(|(name, _)| name.starts_with("Extension:"));

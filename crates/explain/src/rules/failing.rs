@@ -206,6 +206,14 @@ fn severity(known: Option<&'static Known>, share: f64, is_short: bool, refused: 
     }
 }
 
+/// The setting of the module that delays the answer to a failed login (contrib/auth_delay).
+pub(crate) const AUTH_DELAY: &str = "auth_delay.milliseconds";
+
+/// Whether a login failed for its password.
+fn is_password(known: &Known) -> bool {
+    known.sqlstate == "28P01"
+}
+
 /// What happens so often, and the setting that decides.
 fn in_words(
     case: &Case,
@@ -221,7 +229,11 @@ fn in_words(
         most.map_or(String::new(), |most| format!("; the table with the most partitions is {}", most.table));
     // Where no setting decides, the object does.
     let one = if known.setting.is_empty() { format!("; one of them: {message}") } else { String::new() };
-    format!("{node}: {} times a second: {}{value}{most}{one}", units::short(per_s), known.what)
+    let kept = case.setting(node, AUTH_DELAY).filter(|_| is_password(known)).map(|delay| {
+        format!("; each keeps its place among the connections for {delay} longer ({AUTH_DELAY})")
+    });
+    let kept = kept.unwrap_or_default();
+    format!("{node}: {} times a second: {}{value}{most}{kept}{one}", units::short(per_s), known.what)
 }
 
 /// The commands of a kind of error.

@@ -7,6 +7,7 @@ mod system;
 use super::costly::{busy, severity};
 use super::paste::literal;
 use super::vacuum::is_wal;
+use crate::case::engine::reset_command;
 use crate::case::{Case, Thing};
 use crate::node_time;
 use crate::rule::Need::{Any, Field, Looked};
@@ -376,6 +377,10 @@ fn idle(case: &Case) -> Answer {
     Answer::of(claims, || "idle sessions, and the memory that is available".to_string())
 }
 
+/// The memory of a sort, and of the limit of a group what one of them may take before it is named.
+const WORK_MEM: &str = "work_mem";
+const OF_LIMIT_MIN: f64 = 0.1;
+
 fn killed(case: &Case) -> Answer {
     let mut claims = vec![];
     for group in case.things("cgroup") {
@@ -386,15 +391,24 @@ fn killed(case: &Case) -> Answer {
         let limit = group.lines.last("memory_max_bytes").unwrap_or(0.0);
         let host = group.lines.word("host");
         let available = case.one("host", host).and_then(|host| host.mean("memory_available_bytes"));
+        let bytes = |value: &str| units::setting(value).unwrap_or(0.0);
+        // One sort of such a role takes a good part of what all may have.
+        let larger = case
+            .own_settings(group.place, WORK_MEM)
+            .filter(|(owner, value)| {
+                bytes(value) >= limit * OF_LIMIT_MIN && case.is_at_work(group.place, owner, "")
+            })
+            .max_by(|left, right| bytes(left.1).total_cmp(&bytes(right.1)));
         claims.push(
             Claim::new(
                 Severity::High,
                 Level::DiscriminatingCounter,
                 format!(
-                    "{}: {} killed because the server's control group reached its limit of {}",
+                    "{}: {} killed because the server's control group reached its limit of {}{}",
                     group.place,
                     units::counted(kills as usize, "process"),
-                    units::bytes(limit)
+                    units::bytes(limit),
+                    larger.as_ref().map(|(owner, value)| format!(", while {owner} has a work_mem of its own: {value}")).unwrap_or_default()
                 ),
             )
             .on_node(group.place)
@@ -406,7 +420,7 @@ fn killed(case: &Case) -> Answer {
             .with(available, |claim, bytes| claim.not(format!("the host's memory: {} were available", units::bytes(bytes))))
             .remedy(
                 "raise the limit, or lower what the server may use: shared_buffers, and work_mem times the sorts and hash tables of all sessions",
-                &["SHOW work_mem;", "$ systemctl show postgresql -p MemoryMax"],
+                &[larger.map(|(owner, _)| reset_command(owner, WORK_MEM)).as_deref().unwrap_or("SHOW work_mem;"), "$ systemctl show postgresql -p MemoryMax"],
             ),
         );
     }

@@ -201,6 +201,9 @@ fn out_of_memory(case: &Case) -> Answer {
     Answer::of(claims, || "killed processes, swapping, stalls for memory".to_string())
 }
 
+/// How the claim about a process begins that may have been killed for memory.
+pub(crate) const BY_SIGNAL: &str = "a server process was killed by signal 9";
+
 /// About processes of a server that signal 9 ended, by its log. Where the kernel's counter did not move, memory was not the reason.
 fn by_signal(case: &Case, first: &Event, times: usize) -> Claim {
     let node = Case::word_of(first, "node");
@@ -212,7 +215,7 @@ fn by_signal(case: &Case, first: &Event, times: usize) -> Claim {
             if times == 1 { "once".to_string() } else { format!("{times} times") },
             first.message
         ),
-        false => format!("a server process was killed by signal 9: {}", first.message),
+        false => format!("{BY_SIGNAL}: {}", first.message),
     };
     let claim = Claim::new(Severity::High, Level::Symptom, text)
         .on_node(node)

@@ -48,6 +48,8 @@ const GONE_US_MIN: u64 = 2_000_000;
 const AWAY_US_MIN: u64 = 3_000_000;
 /// And for so long, by all of them.
 const AWAY_US_HIGH: u64 = 10_000_000;
+/// The first sample of counters comes so soon after a server is back.
+const FIRST_SAMPLE_US: u64 = 5_000_000;
 /// Characters of a message of the log in a claim.
 const CHARS: usize = 140;
 /// Ticks that must have been due.
@@ -239,7 +241,7 @@ fn interrupted(case: &Case, covered: &[Absence<'_>]) -> Vec<Claim> {
         .iter()
         .filter(|event| !is_of_a_start(event, &away, &started))
         .partition(|event| !is_back(case, event));
-    let reset: Vec<&Event> = case.events_of(event::RESET).collect();
+    let reset = resets(case);
     let void = "counters are differences between samples; differences across this moment are invalid";
     let crash = "the server did not start again: only the connection was ended, or one process crashed, which ends all sessions (look at the server's log)";
     let mut claims: Vec<Claim> = gone.into_iter().filter_map(|event| gone_for_good(case, event)).collect();
@@ -247,6 +249,22 @@ fn interrupted(case: &Case, covered: &[Absence<'_>]) -> Vec<Claim> {
     claims.extend(times("the server was restarted", &started, void));
     claims.extend(times("the server became unreachable and came back", &back, crash));
     claims
+}
+
+/// Counters that were reset by command. Others began anew because the server did, or because the crash of one process threw them away
+/// (`pgstat_discard_stats` in pgstat.c): that is part of what is reported about it.
+pub(super) fn resets(case: &Case) -> Vec<&Event> {
+    let away = case.absences();
+    let comes_with = |reset: &Event| {
+        let node = Case::word_of(reset, "node");
+        let is_soon = |t_us: u64| (t_us..=t_us + FIRST_SAMPLE_US).contains(&reset.t_us);
+        let is_back = |one: &Absence<'_>| one.window.holds(reset.t_us) || is_soon(one.window.to_us);
+        away.iter().any(|one| one.node == node && is_back(one))
+            || case
+                .events_of(event::RESTART)
+                .any(|one| Case::word_of(one, "node") == node && is_soon(one.t_us))
+    };
+    case.events_of(event::RESET).filter(|reset| !comes_with(reset)).collect()
 }
 
 /// Whether a server went away because it was restarted: that it went away and that it was started are two events then.

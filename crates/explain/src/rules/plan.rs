@@ -15,6 +15,7 @@ mod function;
 mod guessed;
 mod hidden;
 mod index;
+mod listed;
 mod loops;
 mod narrow;
 mod order;
@@ -39,7 +40,7 @@ mod within;
 use super::costly::{busy, in_a_line, large, scanned, scans, severity};
 use super::paste::literal;
 use crate::case::{Case, Thing};
-use crate::rule::Need::{self, Field};
+use crate::rule::Need::{self, Any, Field, Looked};
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
 use record::finding::{Level, NodeTime, Severity, StatementTime};
@@ -47,6 +48,7 @@ use record::statement;
 
 pub(super) use aside::is_explained;
 pub(super) use first::is_explained as is_sorted_for_few;
+pub(crate) use hidden::FOR_EACH_ROW;
 pub(super) use hidden::{does_more, is_for_workers};
 pub(super) use index::{BYTES_PER_ENTRY, Proposal, is_of, proposal, with_proposal};
 pub(super) use pattern::{Advice, of_text as pattern_of_text};
@@ -215,9 +217,10 @@ const RULES: &[Rule] = &[
     Rule {
         id: "PLAN-28",
         title: "each row is compared with the whole result of a subquery",
-        needs: NEEDS,
-        limits: "10 % of the session time; NOT IN, ANY or ALL with a subquery that is not hashed (ours)",
-        judge: hidden::not_in,
+        needs: &[Any(&[Field("plan", "cost_total"), Looked("wait")]), Field("server", "sessions_active")],
+        limits: "10 % of the session time; NOT IN, ANY or ALL with a subquery that is not hashed; without a plan, where the stacks show that a list is gone \
+            through (ours)",
+        judge: listed::not_in,
         links: &["https://www.postgresql.org/docs/current/functions-subquery.html"],
     },
     Rule {

@@ -1,6 +1,7 @@
 //! SES, CPU: sessions that could compute and have no CPU, by the scheduler's account of their processes: because other programs use the CPUs, because there
 //! are too many sessions, or because something keeps the server from CPUs that are idle.
 
+mod backup;
 mod priority;
 
 use super::bursts;
@@ -37,6 +38,15 @@ pub(super) const RULES: &[Rule] = &[
         links: &[
             "https://www.postgresql.org/docs/current/runtime-config-connection.html#GUC-MAX-CONNECTIONS",
         ],
+    },
+    Rule {
+        id: "SES-17",
+        title: "a base backup computes while sessions wait for a CPU",
+        needs: NEEDS,
+        limits: "a base backup in 30 % of the looks, whose walsender uses 15 % of the host's CPUs, and 20 % of the session time spent waiting for a CPU; \
+            not high below one waiting session (ours)",
+        judge: backup::judge,
+        links: &["https://www.postgresql.org/docs/current/app-pgbasebackup.html"],
     },
     Rule {
         id: "CPU-06",

@@ -9,8 +9,10 @@ mod off;
 mod wraparound;
 
 use crate::case::{Case, Lines, Thing};
+use crate::node_time;
 use crate::rule::Need::{Facts, Field, Looked};
 use crate::rule::{Answer, Claim, Rule};
+use crate::rules::costly::severity;
 use crate::rules::paste::COMPRESSION;
 use crate::series::Series;
 use crate::units;
@@ -366,6 +368,14 @@ fn left_alone<'a>(case: &'a Case, node: &'a str) -> Option<Thing<'a>> {
         .max_by(|left, right| dead(left).total_cmp(&dead(right)))
 }
 
+/// The share of the session time in a table.
+fn share_in(case: &Case, table: &Thing<'_>) -> f64 {
+    let time = node_time::all(case).iter().find(|time| time.node == table.place);
+    let by = time.and_then(|time| time.by.iter().find(|by| by.name == "relation"));
+    let relation = table.lines.word("relation");
+    by.and_then(|by| by.shares.iter().find(|(name, _)| name == relation)).map_or(0.0, |(_, share)| *share)
+}
+
 /// The claim about busy workers: how many there are, in which share of the samples they were, and the table that waits for one.
 fn busy_text(server: &Thing<'_>, (most, full): (f64, f64), left: Option<&Thing<'_>>) -> String {
     let who = match most > 1.0 {
@@ -412,8 +422,10 @@ fn saturated(case: &Case) -> Answer {
         let forced = vacuums(case, server.place)
             .filter(|progress| progress.lines.word("wraparound") == "true")
             .count();
+        let costs = left.as_ref().map_or(0.0, |table| share_in(case, table));
+        let least = if length >= SATURATION_HIGH_US { Severity::High } else { Severity::Medium };
         let mut claim = Claim::new(
-            if length >= SATURATION_HIGH_US { Severity::High } else { Severity::Medium },
+            least.max(severity(costs)),
             Level::DiscriminatingCounter,
             busy_text(&server, (most, full), left.as_ref()),
         )

@@ -30,6 +30,8 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
     ),
     // Passwords that take long to check, or logins that hang: connections are opened slowly, and are all in use.
     ("SES-16", &["SES-01", "SES-03", "CPU-05"]),
+    ("SES-17", &["SES-03", "CPU-05", "OBS-01"]),
+    ("TXN-13", &["SES-14", "SES-04"]),
     ("SES-14", &["SES-04", "SES-01", "SES-05"]),
     // Before what makes it: its symptoms go with it.
     ("MEM-02", &["OBS-01", "PLAN-33"]),
@@ -70,6 +72,7 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
         ],
     ),
     ("VAC-05", &["VAC-04", "VAC-03", "VAC-11", "VAC-13", "PLAN-27", "TXN-13"]),
+    ("VAC-03", &["VAC-11", "VAC-04", "PLAN-10", "PLAN-01", "PLAN-27", "PLAN-24", "PLAN-45"]),
     ("VAC-08", &["VAC-09", "PLAN-05", "VAC-11", "VAC-13"]),
     ("VAC-10", &["VAC-11", "VAC-04", "VAC-13"]),
     ("VAC-11", &["VAC-13", "VAC-14", "PLAN-05", "PLAN-12", "MEM-04", "SES-03"]),
@@ -136,6 +139,7 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
     ("PLAN-71", &["PLAN-24", "PLAN-34", "PLAN-45", "MEM-04", "SES-03"]),
     ("TXN-16", &["IO-11", "TXN-07", "TXN-15", "LCK-04", "LCK-01", "LCK-09", "SES-03", "WAL-01"]),
     ("TXN-17", &["TXN-09", "SES-03"]),
+    ("TXN-22", &["PLAN-02", "PLAN-45", "PLAN-24", "PLAN-01", "IO-08", "MEM-04", "SES-03"]),
     // It names the table and the key of the checks that the stacks show.
     ("PLAN-07", &["PLAN-96", "PLAN-01", "PLAN-06", "PLAN-24", "PLAN-49"]),
     // What is computed for each row takes the time, and not finding the rows.
@@ -256,7 +260,7 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
     ("PLAN-10", &["MEM-04", "SES-03", "PLAN-06", "IO-07", "PLAN-12"]),
     ("PLAN-46", &["MEM-04", "SES-03", "PLAN-06", "IO-07"]),
     ("PLAN-49", &["PLAN-24", "PLAN-01", "PLAN-06", "MEM-04", "SES-03"]),
-    ("SES-07", &["SES-03", "PLAN-04", "PLAN-24", "PLAN-02", "PLAN-45"]),
+    ("SES-07", &["SES-03", "SES-10", "PLAN-04", "PLAN-24", "PLAN-02", "PLAN-45"]),
     ("WAL-06", &["LWL-05"]),
     ("PLAN-48", &["PLAN-12", "PLAN-01", "PLAN-10", "PLAN-25", "MEM-04", "SES-03", "PLAN-06", "IO-07"]),
     ("VAC-13", &["PLAN-25", "PLAN-12", "MEM-04", "SES-03", "IO-07"]),
@@ -326,7 +330,7 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
     ("PLAN-38", &["PLAN-12", "PLAN-24", "MEM-04", "SES-03", "IO-07"]),
     ("PLAN-40", &["PLAN-24", "MEM-04", "SES-03", "IO-07"]),
     ("PLAN-41", &["PLAN-24"]),
-    ("PLAN-24", &["PLAN-29"]),
+    ("PLAN-24", &["PLAN-29", "PLAN-27"]),
     ("PLAN-29", &["MEM-04", "SES-03", "IO-07"]),
     ("PLAN-06", &["MEM-04", "SES-03", "IO-07"]),
     ("PLAN-05", &["PLAN-02", "PLAN-03", "PLAN-24"]),
@@ -346,5 +350,5 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
     ("LWL-04", &["CPU-05"]),
     ("LWL-05", &["CPU-05"]),
     ("LWL-06", &["CPU-05"]),
-    ("MEM-05", &["OBS-01"]),
+    ("MEM-05", &["MEM-02", "OBS-01"]),
 ];

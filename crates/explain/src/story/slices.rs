@@ -34,10 +34,10 @@ const COMPUTES: &[&str] = &[
     "PLAN-65", "PLAN-66", "PLAN-67", "PLAN-68", "PLAN-69", "PLAN-70", "PLAN-71", "PLAN-72", "PLAN-73",
     "PLAN-74", "PLAN-75", "PLAN-76", "PLAN-77", "PLAN-78", "PLAN-79", "PLAN-80", "REP-14", "REP-17",
     "SES-01", "SES-07", "SES-08", "SES-10", "SES-11", "TXN-06", "TXN-07", "TXN-08", "TXN-12", "TXN-13",
-    "TXN-14", "TXN-15", "TXN-16", "TXN-17", "TXN-18", "TXN-19", "TXN-20", "TXN-21", "VAC-11", "VAC-13",
-    "VAC-14", "VAC-15", "VAC-16", "VAC-17", "WAL-11", "PLAN-81", "PLAN-82", "PLAN-83", "PLAN-84", "PLAN-85",
-    "PLAN-86", "PLAN-87", "PLAN-88", "PLAN-89", "PLAN-90", "PLAN-91", "PLAN-92", "PLAN-93", "PLAN-94",
-    "PLAN-95", "PLAN-96", "PLAN-97", "PLAN-98", "PLAN-99", "SES-12", "SES-15",
+    "TXN-14", "TXN-15", "TXN-16", "TXN-17", "TXN-18", "TXN-19", "TXN-20", "TXN-21", "TXN-22", "VAC-11",
+    "VAC-13", "VAC-14", "VAC-15", "VAC-16", "VAC-17", "WAL-11", "PLAN-81", "PLAN-82", "PLAN-83", "PLAN-84",
+    "PLAN-85", "PLAN-86", "PLAN-87", "PLAN-88", "PLAN-89", "PLAN-90", "PLAN-91", "PLAN-92", "PLAN-93",
+    "PLAN-94", "PLAN-95", "PLAN-96", "PLAN-97", "PLAN-98", "PLAN-99", "SES-12", "SES-15",
 ];
 
 /// Every part but the sleeping by design, which loses nothing.
@@ -60,14 +60,17 @@ pub(super) const SLICES: &[Slice] = &[
     Slice {
         part: FOR_CPU,
         is_wait: true,
-        rules: &[COMPUTES, &["SES-02", "SES-03", "CPU-04", "CPU-06", "CPU-07", "CPU-01"]],
+        rules: &[COMPUTES, &["SES-02", "SES-03", "SES-17", "CPU-04", "CPU-06", "CPU-07", "CPU-01"]],
         words: "more sessions are ready to run than CPUs are free",
         commands: &["$ vmstat 1 5", "$ top -b -n 1 -o %CPU | head -n 15"],
     },
     Slice {
         part: CPU,
         is_wait: false,
-        rules: &[COMPUTES, &["PLAN-05", "MEM-04", "SES-02", "SES-03", "CPU-04", "CPU-06", "CPU-07"]],
+        rules: &[
+            COMPUTES,
+            &["PLAN-05", "MEM-04", "SES-02", "SES-03", "SES-17", "CPU-04", "CPU-06", "CPU-07"],
+        ],
         words: "the sessions compute or wait for a CPU; the server's processes could not be read, so the two are one",
         commands: &["$ vmstat 1 5"],
     },

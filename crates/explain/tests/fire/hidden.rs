@@ -230,6 +230,37 @@ fn pool_without_memory(scene: &mut Scene, transactions: u64) {
     );
 }
 
+/// Sessions at work with this text, where no extension counts statements.
+fn at_work_with(scene: &mut Scene, text: &str) {
+    scene.drop_source("statement");
+    scene.event(1, event::QUERY, "", json!({"node": "n1", "query_id": "9", "text": text}));
+    let wait = json!({"node": "n1", "backend": "client backend", "state": "active", "wait_type": "CPU", "wait_event": "CPU", "query_id": "9"});
+    scene.set("wait", wait, json!({"sessions": 20}));
+    scene.set("server", json!({"node": "n1"}), json!({"temp_bytes": 80_000_000, "temp_files": 3}));
+}
+
+/// A base backup whose walsender uses so much processor time in each second, while sessions wait for a CPU.
+fn backed_up(scene: &mut Scene, cpu_us: u64) {
+    let backends = json!({"host": "h1", "node": "n1", "who": "backends"});
+    scene.set("schedule", backends, json!({"run_us": 2_000_000, "wait_us": 4_000_000}));
+    scene.set("server", json!({"node": "n1"}), json!({"active_ms": 6_000.0}));
+    for (kind, event) in [("CPU", "CPU"), ("IO", "DataFileRead")] {
+        scene.set(
+            "wait",
+            crate::scene::wait("n1", kind, event),
+            json!({"sessions": 6 * u64::from(kind == "CPU")}),
+        );
+    }
+    let progress = json!({"node": "n1", "pid": 77, "command": "basebackup"});
+    scene.set(
+        "progress",
+        progress,
+        json!({"phase": "streaming database files", "done": 1_000_000, "total": 9_000_000, "unit": "bytes"}),
+    );
+    let sender = json!({"host": "h1", "node": "n1", "backend": "walsender", "pid": 77});
+    scene.set("backend", sender, json!({"cpu_us": cpu_us}));
+}
+
 /// Rules, levels and changes.
 pub(super) const CASES: &[Fires] = &[
     ("LOG-04", Counter, |scene| in_kernel(scene, 4, "pipe_write")),
@@ -242,6 +273,10 @@ pub(super) const CASES: &[Fires] = &[
     ("PLAN-92", Co, |scene| joined_by_or(scene, NULL_SAFE, Some(90_000.0))),
     ("PLAN-92", Co, |scene| joined_by_or(scene, NULL_SAFE, None)),
     ("PLAN-94", Co, |scene| cursor(scene, 4_000_000)),
+    ("SES-17", Counter, |scene| backed_up(scene, 2_000_000)),
+    ("TXN-22", Co, |scene| {
+        at_work_with(scene, "declare grid cursor with hold for select p.id from posting p order by p.booked");
+    }),
     ("PLAN-93", Co, |scene| guessed(scene, "(COALESCE(p.state, $1) = $2)", 300)),
     ("PLAN-93", Co, |scene| guessed(scene, "(CASE WHEN (p.state > 3) THEN $1 ELSE $2 END = $3)", 300)),
     ("SES-07", Counter, of_catalog),
@@ -264,6 +299,10 @@ pub(crate) const HARMLESS: &[(&str, Change)] = &[
     ("PLAN-24", |scene| of_function(scene, 2, "branch")),
     // A cursor that finds what it returns; a column that is compared, and an estimate that fits.
     ("PLAN-94", |scene| cursor(scene, 300_000)),
+    ("SES-17", |scene| backed_up(scene, 100_000)),
+    ("TXN-22", |scene| {
+        at_work_with(scene, "declare grid cursor for select p.id from posting p order by p.booked")
+    }),
     ("PLAN-93", |scene| guessed(scene, "(p.state = $2)", 300)),
     ("PLAN-93", |scene| guessed(scene, "(COALESCE(p.state, $1) = $2)", 5)),
     // The catalog gets no index.

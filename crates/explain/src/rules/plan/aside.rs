@@ -487,7 +487,7 @@ pub(in crate::rules) fn is_explained(case: &Case, planned: &Planned<'_>) -> bool
         || joined(planned).is_some()
         || access::is_explained(case, planned.time, planned.statement)
         || form::is_explained(case, planned.time, planned.statement)
-        || super::hidden::list_filter(planned).is_some()
+        || super::listed::list_filter(planned).is_some()
         || super::step::unindexed_join(case, planned).is_some()
         || super::narrow::is_explained(case, planned)
         || super::surplus::is_explained(planned)

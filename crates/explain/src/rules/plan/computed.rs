@@ -112,10 +112,42 @@ fn other_operators(all: &[(crate::case::Thing<'_>, Vec<&str>)], condition: &Cond
 }
 
 /// Text and commands of the remedy.
+/// Functions of pgcrypto that give the plain value.
+const DECRYPTS: [&str; 6] = [
+    "pgp_sym_decrypt",
+    "pgp_sym_decrypt_bytea",
+    "pgp_pub_decrypt",
+    "pgp_pub_decrypt_bytea",
+    "decrypt",
+    "decrypt_iv",
+];
+
+/// What to do about a search for a value that is stored encrypted: an index on the plain value would give it away.
+fn of_secret(relation: &str, condition: &Condition) -> Option<(String, Vec<String>)> {
+    let function = condition.inside.as_deref()?.strip_prefix("function ")?;
+    let column = &condition.column;
+    let hashed = statement::quoted(&format!("{column}_hmac"));
+    let is_secret = DECRYPTS.contains(&function.rsplit('.').next()?);
+    is_secret.then(|| {
+        (
+            "keep a keyed hash of the value beside it (a blind index), search by that, and decrypt only the rows that are found; an index on the plain value \
+                would hold it in the clear"
+                .to_string(),
+            vec![
+                format!("ALTER TABLE {relation} ADD COLUMN {hashed} bytea; -- hmac(value, key, 'sha256'), computed where the key is; fill it in batches"),
+                format!("CREATE INDEX CONCURRENTLY ON {relation} ({hashed}); -- then WHERE {hashed} = hmac(...)"),
+            ],
+        )
+    })
+}
+
 fn remedy(case: &Case, planned: &Planned<'_>, found: &Found<'_>) -> (String, Vec<String>) {
     let Found { relation, condition, .. } = found;
     let computed = with_keys(case, planned, condition.computed.as_deref().unwrap_or_default());
     let column = statement::quoted(&condition.column);
+    if let Some(remedy) = of_secret(relation, condition) {
+        return remedy;
+    }
     let has_parameter = computed.contains('$');
     let mut commands = vec![];
     let all = indexes(case, planned, relation);

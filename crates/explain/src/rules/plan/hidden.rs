@@ -1,12 +1,10 @@
-//! What a plan does not show by its scans: workers that cost more than they help, work far above the planner's cost, and lists of NOT IN that are
-//! searched row by row.
+//! What a plan does not show by its scans: workers that cost more than they help, and work far above the planner's cost.
 
 use super::tree::is_correlated;
 use super::{Planned, SHARE_MIN, inputs, number, planned, severity, skew, statistics};
 use crate::case::{Case, Thing};
 use crate::node_time;
 use crate::rule::{Answer, Claim};
-use crate::rules::costly::lowered;
 use crate::rules::inside;
 use crate::rules::profile;
 use crate::rules::versions;
@@ -271,6 +269,9 @@ fn of_values(case: &Case, planned: &Planned<'_>, (relation, times): (&str, f64))
         )
 }
 
+/// The number of a claim about a function that is called for each row.
+pub(crate) const FOR_EACH_ROW: &str = "function_for_each_row";
+
 pub(super) fn more_than_planned(case: &Case) -> Answer {
     let mut claims = vec![];
     for planned in planned(case, SHARE_MIN) {
@@ -325,6 +326,7 @@ pub(super) fn more_than_planned(case: &Case) -> Answer {
             .number("blocks_per_call", blocks)
             .because(planned.file())
             .because("the planner counts at least 1 for a block that it expects to read")
+            .with(function, |claim, _| claim.number(FOR_EACH_ROW, 1.0))
             .with(work, beside_work);
         claims.push(match is_loop && function.is_none() {
             true => of_loop(claim, &planned),
@@ -516,51 +518,6 @@ fn compared_together<'a>(planned: &Planned<'a>) -> Option<(&'a str, Vec<String>)
         (columns.len() > 1 && !relation.is_empty()).then_some((relation, columns))
     });
     found.max_by_key(|(_, columns)| columns.len())
-}
-
-/// The filter of a plan that compares each row with a list that is no hash table.
-pub(super) fn list_filter<'a>(planned: &Planned<'a>) -> Option<&'a str> {
-    let filters = planned.nodes.iter().map(|node| node.lines.word("filter"));
-    let mut fits = filters.filter(|filter| {
-        filter.contains("(SubPlan")
-            && (filter.contains("ANY (") || filter.contains("ALL (") || filter.contains("NOT (SubPlan"))
-    });
-    fits.next()
-}
-
-fn is_not_in(text: &str) -> bool {
-    lowered(text).contains("not in (")
-}
-
-pub(super) fn not_in(case: &Case) -> Answer {
-    let mut claims = vec![];
-    for planned in planned(case, SHARE_MIN) {
-        let Some(filter) = list_filter(&planned) else { continue };
-        let text = format!(
-            "a statement that takes {} of the session time compares each row with the whole result of a subquery{}",
-            planned.share(),
-            if is_not_in(&planned.statement.text) {
-                ", as NOT IN (SELECT ...) does whose list is no hash table"
-            } else {
-                ""
-            }
-        );
-        let work_mem = case.setting(&planned.time.node, "work_mem").unwrap_or("unknown");
-        claims.push(
-            planned
-                .claim(case, Level::CoOccurrence, severity(planned.statement.share), text)
-                .because(format!("the plan filters by {filter}"))
-                .because(format!("a plan with a hash table would name a hashed SubPlan: it did not fit into work_mem ({work_mem}), or the types forbid it"))
-                .because(planned.file())
-                .not("a missing index: no index serves NOT IN")
-                .remedy(
-                    "write NOT EXISTS (SELECT ... WHERE inner.column = outer.column) instead of NOT IN: the planner can then join; or raise work_mem for \
-                        the role, so that the list is hashed",
-                    &["SET work_mem = '64MB'; -- in the session that runs it"],
-                ),
-        );
-    }
-    Answer::of(claims, || "subqueries in the conditions of plans".to_string())
 }
 
 #[cfg(test)]

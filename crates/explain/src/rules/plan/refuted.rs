@@ -4,6 +4,7 @@
 use super::{Planned, SHARE_MIN, recorded};
 use crate::case::{Case, Thing};
 use crate::rule::Claim;
+use crate::rules::costly::in_locks;
 use crate::units;
 use record::finding::{Level, NodeTime, Severity, StatementTime};
 
@@ -60,7 +61,9 @@ fn is_counted(case: &Case, time: &NodeTime, statement: &StatementTime) -> bool {
 /// Claims about statements whose plan is refuted so: what they do is known by the counters alone.
 pub(super) fn claims(case: &Case) -> Vec<Claim> {
     let refuted = super::busy(case).flat_map(|time| {
-        let large = time.statements.iter().filter(|statement| statement.share >= SHARE_MIN);
+        // What waits for locks waits with any plan.
+        let of_plan = |statement: &&StatementTime| statement.share * (1.0 - in_locks(statement)) >= SHARE_MIN;
+        let large = time.statements.iter().filter(of_plan);
         large.filter_map(move |statement| {
             let planned = recorded(case, time, statement)?;
             let table = by_index(case, time, statement, &planned.nodes)?;

@@ -47,10 +47,19 @@ fn is_leaking(kind: &str) -> bool {
     LEAKING.contains(&name) || kind.ends_with("[]") || kind.ends_with("range")
 }
 
+/// Whether values are searched by operators of their own, by GIN or GiST.
+fn is_searched(kind: &str) -> bool {
+    ["tsvector", "jsonb"].contains(&kind) || kind.ends_with("[]") || kind.ends_with("range")
+}
+
 fn why(one: &Condition, kind: Option<&str>) -> Option<Why> {
     // What is not a call is a cast or a collation, of which most are LEAKPROOF.
     let function = one.inside.as_deref().and_then(|inside| inside.strip_prefix("function "));
     match (one.how, function) {
+        // `@@`, `@>` and `&&` are not told from `<>`, which is rare for these types.
+        (Use::Other, None) if one.inside.is_none() => {
+            kind.filter(|kind| is_searched(kind)).map(|kind| Why::Type(kind.to_string()))
+        }
         (Use::Other, _) => None,
         (_, Some(function)) => Some(Why::Function(function.to_string())),
         (Use::Pattern | Use::AnyCase, None) => Some(Why::Pattern),
@@ -76,9 +85,13 @@ pub(super) fn of<'a>(
         let is_free = why.is_none() && one.inside.is_none() && one.how.is_compared();
         is_free && index_on(case, time, relation, &one.column).is_some()
     });
-    let (one, why) =
-        conditions.iter().zip(whys).find_map(|(one, why)| Some((one, why?))).filter(|_| !is_served)?;
-    Some(Held { column: one.column.clone(), why, index: index_on(case, time, relation, &one.column) })
+    let held = conditions.iter().zip(whys).find_map(|(one, why)| {
+        let index = index_on(case, time, relation, &one.column);
+        // Of an unknown operator only an index shows that it is one that indexes serve.
+        let is_known = one.how != Use::Other || index.is_some();
+        Some(Held { column: one.column.clone(), why: why.filter(|_| is_known)?, index })
+    });
+    held.filter(|_| !is_served)
 }
 
 impl Held<'_> {
@@ -175,6 +188,11 @@ mod tests {
         assert_eq!(of("(ref ~~ $1)", Some("text")), Some(Why::Pattern));
         assert_eq!(of("(lower(ref) = $1)", None), Some(Why::Function("lower".to_string())));
         assert_eq!(of("(amount = $1)", Some("numeric")), Some(Why::Type("numeric".to_string())));
+        assert_eq!(
+            of("(tsv @@ plainto_tsquery($1))", Some("tsvector")),
+            Some(Why::Type("tsvector".to_string()))
+        );
+        assert_eq!(of("(tags && $1)", Some("text[]")), Some(Why::Type("text[]".to_string())));
         for free in ["(ref = $1)", "(ref <> $1)", "((ref)::text = $1)", "(ref >= $1)"] {
             assert_eq!(of(free, Some("text")), None, "{free}");
         }

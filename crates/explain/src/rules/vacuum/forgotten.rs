@@ -4,6 +4,7 @@ use crate::case::Case;
 use crate::rule::Need::{Any, Field};
 use crate::rule::{Answer, Claim, Rule};
 use crate::rules::costly::{lowered, seen_with_role};
+use crate::rules::observer;
 use crate::units;
 use record::event::{self, Event};
 use record::finding::{Level, Severity, Window};
@@ -32,7 +33,7 @@ fn claim(case: &Case, node: &str) -> Option<Claim> {
     let is_its = |event: &&Event| {
         Case::word_of(event, "node") == node && Case::word_of(event, "what") == event::DATABASES
     };
-    let resets: Vec<&Event> = case.events_of(event::RESET).filter(is_its).collect();
+    let resets: Vec<&Event> = observer::resets(case).into_iter().filter(is_its).collect();
     let (first, last) = (resets.first()?, resets.last()?);
     let length_us = last.t_us - first.t_us;
     if resets.len() < RESETS_MIN || length_us > EVERY_US * (resets.len() as u64 - 1) {

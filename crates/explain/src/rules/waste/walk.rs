@@ -305,8 +305,10 @@ fn of_walk(
     commands.extend(index);
     let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
     let is_either = node.is_some_and(|node| node.word("filter").contains(" OR "));
+    // Without a plan the walk is a guess.
+    let most = if node.is_none() && why.is_empty() { Severity::Medium } else { Severity::High };
     Claim::new(
-        if dead.is_some() { Severity::Low } else { severity(statement.share) },
+        if dead.is_some() { Severity::Low } else { severity(statement.share).min(most) },
         Level::CoOccurrence,
         format!(
             "{}: {} of the session time is one statement with ORDER BY and LIMIT, which touches {} blocks to return {} rows{}",
