@@ -244,6 +244,12 @@ fn is_of_setting(cause: &Finding, symptom: &str) -> bool {
     of.map_or(!is_any(&WITHOUT_OTHERS), |(_, settings)| is_any(settings))
 }
 
+/// Whether a symptom names the table that a cause names behind these words.
+fn names_table_of(cause: &Finding, words: &str, symptom: &Finding) -> bool {
+    let table = cause.claim.split(words).nth(1).and_then(|rest| rest.split([' ', ',']).next());
+    table.is_some_and(|table| symptom.claim.contains(table))
+}
+
 /// Whether a finding can be a symptom of this cause: sessions behind another transaction than one of the engine's have a cause of their own, and so has a
 /// statement that walks over living rows.
 fn is_its(cause: &Finding, symptom: &Finding) -> bool {
@@ -284,10 +290,7 @@ fn is_its(cause: &Finding, symptom: &Finding) -> bool {
         ("CFG-01", "PLAN-88") => cause.claim.contains("track_counts is off"),
         // A statement that is planned poorly for its price lacks no index.
         // The table whose vacuum makes way for each of them.
-        ("VAC-12", _) => {
-            let table = cause.claim.split("autovacuum of ").nth(1).and_then(|rest| rest.split(' ').next());
-            table.is_some_and(|table| symptom.claim.contains(table))
-        }
+        ("VAC-12", _) => names_table_of(cause, "autovacuum of ", symptom),
         ("CFG-01", "PLAN-01") => {
             cause.numbers.contains_key("blocks_per_call") && is_of_setting(cause, "PLAN-01")
         }
@@ -299,10 +302,7 @@ fn is_its(cause: &Finding, symptom: &Finding) -> bool {
         // Failed logins that are kept waiting are what hangs, and what takes the connections.
         ("TXN-13", "SES-14" | "SES-04") => cause.claim.contains(AUTH_DELAY),
         // The table to which no worker comes.
-        ("VAC-03", _) => {
-            let table = cause.claim.split("none gets to ").nth(1).and_then(|rest| rest.split(',').next());
-            table.is_some_and(|table| symptom.claim.contains(table))
-        }
+        ("VAC-03", _) => names_table_of(cause, "none gets to ", symptom),
         ("TXN-13", "DIST-06") => cause.numbers.contains_key(GIVES_UP_EARLY),
         ("REP-09", "OBS-01") => {
             symptom.evidence.iter().any(|sentence| sentence.contains("conflict with recovery"))

@@ -478,7 +478,7 @@ fn a_pooler_that_cannot_be_read_is_judged_by_its_sockets() {
     let finding = of(&of_all, "SES-13");
     assert_eq!(finding.severity, Severity::Medium);
     for words in
-        ["40 clients are connected to pgbouncer at socket /run", "all 6 sessions", "default_pool_size = 6"]
+        ["40 clients are connected to pgbouncer at socket /run", "of the 6 sessions", "default_pool_size = 6"]
     {
         assert!(finding.claim.contains(words), "{}", finding.claim);
     }

@@ -348,3 +348,17 @@ fn a_table_to_which_no_vacuum_comes_is_not_short_of_an_index() {
     scene.set("server", json!({"node": "n1"}), json!({"autovacuum_workers": 1, "autovacuum_workers_max": 1}));
     assert_eq!(under(&scene).as_deref(), Some("VAC-03"));
 }
+
+#[test]
+fn counters_that_a_crash_threw_away_are_no_reset() {
+    let mut scene = Scene::healthy();
+    let away = json!({"node": "n1", "what": record::event::AWAY});
+    scene.event(100, record::event::RESTART, "n1 went away: no answer", away);
+    let counters = || json!({"node": "n1", "what": record::event::DATABASES});
+    let count =
+        |scene: &Scene| scene.explain().findings.iter().filter(|finding| finding.rule == "OBS-01").count();
+    scene.event(102, record::event::RESET, "n1: counters decreased", counters());
+    assert_eq!(count(&scene), 1);
+    scene.event(150, record::event::RESET, "n1: counters decreased", counters());
+    assert_eq!(count(&scene), 2);
+}

@@ -164,7 +164,8 @@ impl Pools {
                 // Of several poolers that are named, each is before some of the nodes.
                 Err(Unread::Elsewhere) if self.named.len() > 1 => {}
                 Err(why) => {
-                    self.look_from_outside(&place, candidate.entrance);
+                    let name = candidate.ways.first().map(ConnSpec::describe).unwrap_or_default();
+                    self.look_from_outside(&place, name, candidate.entrance);
                     self.unread.insert(place, format!("{why}; {}", why.hint(candidate.origin)));
                 }
             }
@@ -172,10 +173,10 @@ impl Pools {
     }
 
     /// From now on its clients are counted by their sockets.
-    fn look_from_outside(&mut self, place: &str, entrance: Option<Entrance>) {
+    fn look_from_outside(&mut self, place: &str, name: String, entrance: Option<Entrance>) {
         let Some(entrance) = entrance else { return };
         if !self.outside.iter().any(|outside| outside.place == place) {
-            self.outside.push(Outside::of(place.to_string(), entrance));
+            self.outside.push(Outside::of(place.to_string(), name, entrance));
         }
     }
 

@@ -18,8 +18,8 @@ impl Cluster {
             return Ok(self);
         }
         let mut answered = 0;
-        for asked in 0..self.nodes.len() {
-            let Some(mut control) = session(&self.nodes[asked]) else { continue };
+        for reader in 0..self.nodes.len() {
+            let Some(mut control) = session(&self.nodes[reader]) else { continue };
             // Where the role may not read the catalog, the step that needs it reports that.
             let Ok(servers) = foreign_servers(&mut control) else { return Ok(self) };
             answered += 1;
@@ -27,7 +27,7 @@ impl Cluster {
                 servers
                     .iter()
                     .filter(|server| is_node(server))
-                    .try_for_each(|server| self.place(asked, server))?;
+                    .try_for_each(|server| self.place(reader, server))?;
                 return Ok(self);
             }
         }
@@ -42,12 +42,12 @@ impl Cluster {
         }
     }
 
-    /// Finds the node that a foreign server of the node `asked` is.
-    fn place(&mut self, asked: usize, server: &TextRow) -> Result<(), ClusterError> {
-        let here = &self.nodes[asked];
+    /// Finds the node that a foreign server of the node `reader` is.
+    fn place(&mut self, reader: usize, server: &TextRow) -> Result<(), ClusterError> {
+        let here = &self.nodes[reader];
         let port = server.get(2).and_then(|port| port.parse().ok()).unwrap_or(PORT_DEFAULT);
         let dbname = server.get(3).unwrap_or(&here.spec.dbname).to_owned();
-        if !self.nodes_at(asked, server.get(1), port, &dbname).is_empty() {
+        if !self.nodes_at(reader, server.get(1), port, &dbname).is_empty() {
             return Ok(());
         }
         let Ok(spec) = beside(&here.spec, server.get(1), server.get(2), server.get(3)) else { return Ok(()) };

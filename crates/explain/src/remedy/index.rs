@@ -14,6 +14,8 @@ struct Made {
     method: String,
     /// Its columns and expressions.
     keys: Vec<String>,
+    /// Columns that it only holds (INCLUDE).
+    included: Vec<String>,
     only: String,
 }
 
@@ -69,7 +71,9 @@ impl Made {
         };
         let close = open + closing(&rest[open..])?;
         let only = rest[close + 1..].split_once(" WHERE ").map_or("", |(_, only)| only);
+        let included = rest[close + 1..].split_once(" INCLUDE (").and_then(|(_, list)| list.split_once(')'));
         Some(Made {
+            included: included.map(|(list, _)| listed(list)).unwrap_or_default(),
             relation: bare(relation),
             method: method.to_lowercase(),
             keys: listed(&rest[open + 1..close]),
@@ -82,7 +86,11 @@ impl Made {
         let is_same =
             self.relation == there.relation && self.method == there.method && self.only == there.only;
         let is_longer = there.keys.len() >= self.keys.len() && there.keys[..self.keys.len()] == self.keys[..];
-        is_same && (self.keys == there.keys || self.method == "btree" && is_longer)
+        // What it holds besides its keys must be in the other one, too.
+        let has = |column: &String| there.included.contains(column) || there.keys.contains(column);
+        is_same
+            && self.included.iter().all(has)
+            && (self.keys == there.keys || self.method == "btree" && is_longer)
     }
 }
 
@@ -143,6 +151,10 @@ mod tests {
                 "CREATE INDEX i ON public.a USING btree (lower((name)::text) text_pattern_ops)",
             ),
             (
+                "CREATE INDEX CONCURRENTLY ON public.a (b) INCLUDE (c)",
+                "CREATE INDEX i ON public.a USING btree (b, d) INCLUDE (c, e)",
+            ),
+            (
                 "CREATE INDEX CONCURRENTLY ON public.a (b) WHERE (NOT done)",
                 "CREATE INDEX i ON public.a USING btree (b) WHERE (NOT done)",
             ),
@@ -160,6 +172,10 @@ mod tests {
             ("CREATE INDEX ON public.a (b)", "CREATE INDEX i ON public.a USING btree (b) WHERE (c > 0)"),
             ("CREATE INDEX ON public.a (b, c)", "CREATE INDEX i ON public.a USING btree (b)"),
             ("CREATE INDEX ON public.a (b text_pattern_ops)", "CREATE INDEX i ON public.a USING btree (b)"),
+            (
+                "CREATE INDEX ON public.a (\"b\") INCLUDE (\"c\")",
+                "CREATE INDEX i ON public.a USING btree (b)",
+            ),
         ] {
             assert!(!made(command).is_done_by(&made(definition)), "{command}");
         }

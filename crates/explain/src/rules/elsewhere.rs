@@ -295,40 +295,43 @@ fn advice_of(purpose: Purpose) -> &'static str {
     }
 }
 
+/// Statements on the catalog that ended: their part of the time of all statements, how many a second, and the text with the most time.
+fn counted<'a>(case: &'a Case, node: &str) -> (f64, f64, Option<&'a str>) {
+    let (mut all, mut theirs, mut calls) = (0.0, 0.0, 0.0);
+    let mut most: Option<(f64, &str)> = None;
+    for line in case.at("statement", node) {
+        let text = case.query(line.lines.word("query_id")).unwrap_or_default();
+        let took = ["total_ms", "plan_ms"].iter().filter_map(|field| line.lines.rate(field)).sum::<f64>();
+        all += took;
+        if case.is_own_statement(line.lines.word("query_id"))
+            || !reads_catalog(case, node, text)
+            || super::inspect::reader(text).is_some()
+        {
+            continue;
+        }
+        theirs += took;
+        calls += line.lines.rate("calls").unwrap_or(0.0);
+        if most.is_none_or(|(before, _)| took > before) {
+            most = Some((took, text));
+        }
+    }
+    (theirs / all.max(f64::MIN_POSITIVE), calls, most.map(|(_, text)| text))
+}
+
 fn catalog(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
-        let (mut all, mut theirs, mut calls) = (0.0, 0.0, 0.0);
-        let mut most: Option<(f64, &str)> = None;
-        for line in case.at("statement", time.node.as_str()) {
-            let text = case.query(line.lines.word("query_id")).unwrap_or_default();
-            let took = ["total_ms", "plan_ms"].iter().filter_map(|field| line.lines.rate(field)).sum::<f64>();
-            all += took;
-            if case.is_own_statement(line.lines.word("query_id"))
-                || !reads_catalog(case, &time.node, text)
-                || super::inspect::reader(text).is_some()
-            {
-                continue;
-            }
-            theirs += took;
-            calls += line.lines.rate("calls").unwrap_or(0.0);
-            if most.is_none_or(|(before, _)| took > before) {
-                most = Some((took, text));
-            }
-        }
-        let share = theirs / all.max(f64::MIN_POSITIVE);
+        let (share, calls, most) = counted(case, &time.node);
         let reading = || time.statements.iter().filter(|one| reads_catalog(case, &time.node, &one.text));
         let of_sessions: f64 = reading().map(|one| one.share).sum();
         let is_long = calls >= CATALOG_LONG_PER_S_MIN && of_sessions >= CATALOG_SHARE_MIN;
         let is_felt = is_long || calls >= CATALOG_CALLS_PER_S_MIN;
-        let counted = most.filter(|_| is_felt && share >= CATALOG_SHARE_MIN);
+        let most = most.filter(|_| is_felt && share >= CATALOG_SHARE_MIN);
         // A statement that has not ended is counted nowhere.
         let largest = reading().max_by(|left, right| left.share.total_cmp(&right.share));
         let unended = largest
-            .filter(|one| counted.is_none() && of_sessions >= CATALOG_SHARE_MIN && one.calls_per_s.is_none());
-        let Some(text) = counted.map(|(_, text)| text).or(unended.map(|one| one.text.as_str())) else {
-            continue;
-        };
+            .filter(|one| most.is_none() && of_sessions >= CATALOG_SHARE_MIN && one.calls_per_s.is_none());
+        let Some(text) = most.or(unended.map(|one| one.text.as_str())) else { continue };
         let purpose = Purpose::of(text);
         let who = purpose.who();
         let what = match unended {

@@ -54,7 +54,8 @@ pub(super) const RULES: &[Rule] = &[
         needs: NEEDS,
         limits: "40 % of the session time waiting for a CPU, and half as much again as on one, while 35 % of the host's CPUs are idle and half \
             a session waits on average; or 25 %, with \
-            the control group's quota used up in 10 % of the periods, or with a nice value of 5 and more, or the policy idle, beside other programs (ours)",
+            the control group's quota used up in 10 % of the periods, or with a nice value of 5 and more (without \
+            sched_autogroup_enabled), or the policy idle, beside other programs (ours)",
         judge: limited,
         links: &["https://docs.kernel.org/scheduler/sched-bwc.html"],
     },

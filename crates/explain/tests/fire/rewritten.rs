@@ -163,15 +163,15 @@ fn whole() -> (&'static str, Value) {
     ("Seq Scan", json!({}))
 }
 
-fn by_team(at: u64) -> (&'static str, Value) {
-    let condition = format!("(ticket_{at}.team = ${at})");
+fn by_team(at: u64, parameter: u64) -> (&'static str, Value) {
+    let condition = format!("(ticket_{at}.team = ${parameter})");
     ("Index Scan", json!({"index": "ticket_team", "condition": condition, "alias": format!("ticket_{at}")}))
 }
 
 /// Part of [`super::all`].
 pub(super) const CASES: &[Fires] = &[
     ("PLAN-97", Co, |scene| figures(scene, &[whole(), whole(), whole()])),
-    ("PLAN-97", Co, |scene| figures(scene, &[by_team(1), by_team(2), by_team(3)])),
+    ("PLAN-97", Co, |scene| figures(scene, &[by_team(1, 1), by_team(2, 1), by_team(3, 1)])),
     ("PLAN-98", Co, |scene| sums(scene, SUM, 880, BY_SHOP)),
     ("PLAN-99", Counter, |scene| jobs(scene, 24_000, 24_000, "")),
     ("PLAN-11", Co, |scene| {
@@ -205,6 +205,8 @@ pub(super) const CASES: &[Fires] = &[
 pub(crate) const HARMLESS: &[(&str, Change)] = &[
     // Two figures; and rare values, each of which an index would find.
     ("PLAN-97", |scene| figures(scene, &[whole(), whole()])),
+    // Each may have a value of its own.
+    ("PLAN-97", |scene| figures(scene, &[by_team(1, 1), by_team(2, 2), by_team(3, 3)])),
     ("PLAN-97", |scene| {
         let rare = || ("Seq Scan", json!({"rows_planned": 40.0}));
         figures(scene, &[rare(), rare(), rare()]);

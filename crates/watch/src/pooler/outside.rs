@@ -29,15 +29,17 @@ pub(super) struct Entrance {
 #[derive(Debug)]
 pub(super) struct Outside {
     pub(super) place: String,
+    /// How its console is reached, once it admits a role.
+    name: String,
     entrance: Entrance,
     log: Option<Log>,
     last_us: u64,
 }
 
 impl Outside {
-    pub(super) fn of(place: String, entrance: Entrance) -> Outside {
+    pub(super) fn of(place: String, name: String, entrance: Entrance) -> Outside {
         let log = Log::open(&entrance.log);
-        Outside { place, entrance, log, last_us: 0 }
+        Outside { place, name, entrance, log, last_us: 0 }
     }
 
     /// Counts its clients, if that is due.
@@ -49,7 +51,7 @@ impl Outside {
         let Some(clients) = clients(&self.entrance) else { return };
         let line = Pooler {
             node: node.to_string(),
-            pooler: self.place.clone(),
+            pooler: self.name.clone(),
             clients: Some(clients),
             clients_max: self.entrance.clients_max,
             size: Some(self.entrance.size),

@@ -131,9 +131,14 @@ fn why(case: &Case, planned: &Planned<'_>, relation: &str, all: &[Reading<'_>]) 
     if whole.len() >= PLACES_MIN && whole.iter().any(keeps_some) {
         return Some(format!("{} of them scan the whole table", whole.len()));
     }
-    let searches = all.iter().map(|one| searched(planned, &one.reader)).filter(|text| !text.is_empty());
-    let (count, condition) = most_alike(searches.map(bare));
-    if count >= PLACES_MIN && whole.is_empty() {
+    let searches = || all.iter().map(|one| searched(planned, &one.reader)).filter(|text| !text.is_empty());
+    let (count, condition) = most_alike(searches().map(bare));
+    // Parameters with different numbers may have different values, and then each place finds rows of its own.
+    let numbers = |text: &str| text.split('$').skip(1).map(str::to_string).collect::<Vec<_>>();
+    let mut with_values = searches().map(numbers);
+    let first = with_values.next().unwrap_or_default();
+    let is_same = !condition.contains('$') || with_values.all(|other| other == first);
+    if count >= PLACES_MIN && whole.is_empty() && is_same {
         return Some(format!("{count} of them search its index for the same, {condition}"));
     }
     let (blocks, pages) = (planned.statement.blocks?, pages_of(case, planned, relation)?);

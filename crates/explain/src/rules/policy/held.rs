@@ -56,7 +56,7 @@ fn why(one: &Condition, kind: Option<&str>) -> Option<Why> {
     // What is not a call is a cast or a collation, of which most are LEAKPROOF.
     let function = one.inside.as_deref().and_then(|inside| inside.strip_prefix("function "));
     match (one.how, function) {
-        // `@@`, `@>` and `&&` are not told from `<>`, which is rare for these types.
+        // `@@`, `@>` and `&&` look like `<>` here, which is rare for these types.
         (Use::Other, None) if one.inside.is_none() => {
             kind.filter(|kind| is_searched(kind)).map(|kind| Why::Type(kind.to_string()))
         }

@@ -9,6 +9,8 @@ use record::finding::{Level, Severity};
 
 /// Of the sessions of a server, those that are at work on average, from which on none is free for a client that comes.
 pub(crate) const ALWAYS_AT_WORK_MIN: f64 = 0.9;
+/// Of the connections of a pool, those that are at work on average at the looks, where no other session is there.
+const OF_POOL_MIN: f64 = 0.6;
 /// Clients for each session: fewer may be connected and have nothing to do.
 const CLIENTS_PER_SESSION_MIN: f64 = 3.0;
 
@@ -24,11 +26,18 @@ pub(crate) fn always_at_work(case: &Case, node: &str) -> Option<(f64, f64)> {
     (active >= 1.0 && active >= all * ALWAYS_AT_WORK_MIN).then_some((all, active))
 }
 
+/// The same where the server has no more sessions than one pool: between two of its clients each is idle for a moment.
+fn of_pool(case: &Case, node: &str, size: f64) -> Option<(f64, f64)> {
+    let server = case.one("server", node)?;
+    let (all, active) = (server.mean("sessions_total")?, server.mean("sessions_active")?);
+    (all <= size + 1.0 && active >= size * OF_POOL_MIN).then_some((all, active))
+}
+
 fn claim(case: &Case, pooler: &Thing<'_>) -> Option<Claim> {
     let node = pooler.place;
     let (size, clients) = (pooler.lines.last("size")?, pooler.lines.mean("clients")?);
-    let (all, active) = always_at_work(case, node)?;
-    if clients < all * CLIENTS_PER_SESSION_MIN {
+    let (all, active) = always_at_work(case, node).or_else(|| of_pool(case, node, size))?;
+    if clients < all.max(size) * CLIENTS_PER_SESSION_MIN {
         return None;
     }
     let place = plain(pooler.lines.word("pooler"), NAME_CHARS * 2);
@@ -43,10 +52,11 @@ fn claim(case: &Case, pooler: &Thing<'_>) -> Option<Claim> {
             if room == Some(false) { Severity::Low } else { Severity::Medium },
             Level::CoOccurrence,
             format!(
-                "{node}: {} clients are connected to pgbouncer at {place}, and all {} sessions of the server{at_server} are always at work: clients wait in \
-                    the pooler for one of them (default_pool_size = {})",
+                "{node}: {} clients are connected to pgbouncer at {place}, and of the {} sessions of the server{at_server} {} are at work on average: clients \
+                    wait in the pooler for one of them (default_pool_size = {})",
                 units::short(clients.round()),
                 units::short(all.round()),
+                units::short(active),
                 units::short(size)
             ),
         )

@@ -67,6 +67,7 @@ fn claim(pooler: &Thing<'_>) -> Option<Claim> {
         )
     };
     let (text, setting) = remedy(&reason, is_full, most);
+    let is_outside = lines.last("size").is_some();
     let console = word(lines.word("pooler"));
     let look = format!("$ psql {console} -c 'SHOW CLIENTS' -c 'SHOW LISTS' -c 'SHOW CONFIG'");
     let change = setting.map(|setting| format!("$ psql {console} -c '{setting}'"));
@@ -78,18 +79,27 @@ fn claim(pooler: &Thing<'_>) -> Option<Claim> {
         .number("refused", refused)
         .with(most, |claim, most| claim.number("clients_max", most))
         .with(lines.max("clients"), |claim, clients| {
-            claim.number("clients", clients).because(format!(
-                "SHOW LISTS of pgbouncer ({}): up to {} clients",
-                plain(lines.word("pooler"), NAME_CHARS * 2),
-                units::short(clients)
-            ))
+            claim.number("clients", clients).because(seen(pooler, is_outside, clients))
         })
         .not("the server: in its views and its log these clients do not exist");
+    let claim = claim.with(is_outside.then_some(()), |claim, ()| {
+        claim.lacking("its console, which does not admit our role: a role in stats_users or admin_users of pgbouncer.ini types the commands")
+    });
     let claim = match lines.sum("refused") {
         Some(_) => claim.because("counted in the log of pgbouncer (\"pooler error\")"),
         None => claim.lacking("whether clients were sent away: the log of pgbouncer was not read (logfile is not set, or it is not readable, or elsewhere)"),
     };
     Some(claim.remedy(text, &commands))
+}
+
+/// Where its clients were seen, and how many at most.
+fn seen(pooler: &Thing<'_>, is_outside: bool, clients: f64) -> String {
+    format!(
+        "{} ({}): up to {} clients at a look",
+        if is_outside { "sockets of pgbouncer's port" } else { "SHOW LISTS of pgbouncer" },
+        plain(pooler.lines.word("pooler"), NAME_CHARS * 2),
+        units::short(clients)
+    )
 }
 
 /// Of the looks, those at which no place is left.

@@ -58,7 +58,11 @@ pub(super) fn delayed(case: &Case) -> Answer {
         let Some(Delay { us: delay_us, owner, share: of_sessions }) = delay(case, &time.node) else {
             continue;
         };
-        let siblings = number("commit_siblings").unwrap_or(SIBLINGS);
+        let own_siblings = owner.and_then(|owner| {
+            let mut own = case.own_settings(&time.node, "commit_siblings");
+            own.find(|(whose, _)| *whose == owner).and_then(|(_, value)| value.parse::<f64>().ok())
+        });
+        let siblings = own_siblings.or(number("commit_siblings")).unwrap_or(SIBLINGS);
         let is_off = |name: &str| case.setting(&time.node, name) == Some("off");
         let Some(server) = case.one("server", &time.node) else { continue };
         let rate = |field: &str| server.rate(field).unwrap_or(0.0);

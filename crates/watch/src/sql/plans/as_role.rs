@@ -94,16 +94,36 @@ pub(super) fn of(names: &Value) -> Result<Option<Role>, String> {
     }
 }
 
-/// A DELETE as a query of the rows that it deletes, whose scans are the same: [`READER`] may plan that. Anything else stays as it is.
+/// A DELETE or UPDATE as a query of the rows that it changes, whose scans are the same: [`READER`] may plan that. Anything else stays as it is.
 pub(super) fn readable(plain: String) -> String {
-    const DELETE: &str = "delete from ";
-    let small = plain.to_ascii_lowercase();
-    let words: Vec<&str> = small.split_whitespace().collect();
-    let is_more = words.iter().any(|word| ["using", "returning", "current"].contains(word));
-    match small.trim_start().starts_with(DELETE) && !is_more {
-        true => format!("select from {}", &plain.trim_start()[DELETE.len()..]),
-        false => plain,
+    let text = plain.trim_start();
+    let small = text.to_ascii_lowercase();
+    let begins = |word: &str| small.split_whitespace().next() == Some(word);
+    let has = |words: &[&str]| small.split_whitespace().any(|word| words.contains(&word));
+    if begins("delete") && !has(&["using", "returning", "current"]) {
+        return match small.find("from ") {
+            Some(at) => format!("select {}", &text[at..]),
+            None => plain,
+        };
     }
+    let is_plain = begins("update") && !has(&["returning", "current"]);
+    let parts = small.find(" set ").zip(outer_where(&small)).filter(|(set, at)| is_plain && set < at);
+    // What a subquery among the new values reads belongs to the plan, too.
+    let is_whole =
+        |set: usize, at: usize| ["select", "from"].iter().all(|word| !small[set..at].contains(word));
+    match parts.filter(|(set, at)| is_whole(*set, *at)) {
+        Some((set, at)) => format!("select from {}{}", &text["update ".len()..set], &text[at..]),
+        None => plain,
+    }
+}
+
+/// Where the WHERE of a statement itself begins, and not that of a subquery.
+fn outer_where(small: &str) -> Option<usize> {
+    let depth_at = |at: usize| {
+        let before = &small[..at];
+        before.matches('(').count() == before.matches(')').count()
+    };
+    small.match_indices(" where ").map(|(at, _)| at).find(|at| depth_at(*at))
 }
 
 /// What opens the transaction: the answer of the role is an error, so nothing of it is counted or logged.
@@ -175,7 +195,13 @@ mod tests {
             of("DELETE FROM s.t a WHERE a.n NOT IN (SELECT n FROM u)"),
             "select from s.t a WHERE a.n NOT IN (SELECT n FROM u)"
         );
+        assert_eq!(of("update s.t a set n = n + $1 where a.k = $2"), "select from s.t a where a.k = $2");
+        let inner = "update t set a = $1 where k in (select k from u where b = $2)";
+        assert_eq!(of(inner), "select from t where k in (select k from u where b = $2)");
         for same in [
+            "update t set a = (select max(b) from u where c = $1) where k = $2",
+            "update t set a = u.a from u where u.k = t.k",
+            "update t set a = $1 where k = $2 returning a",
             "delete from t using u where t.n = u.n",
             "delete from t where n = $1 returning n",
             "delete from t where current of c",
