@@ -460,8 +460,8 @@ impl ConnectError {
             ),
             "53300" => format!("use fewer sessions (-c), or {}", more_connections(&error.message)),
             "58P01" => format!(
-                "a library that a session loads at its begin is not there: session_preload_libraries or local_preload_libraries of the server, of database {} or of \
-                 role \"{user}\" (\\drds shows them; ALTER ... RESET takes them back)",
+                "a library that a session loads at its begin is not there: session_preload_libraries or local_preload_libraries of the server, of database {} or \
+                 of role \"{user}\" (\\drds shows them; ALTER ... RESET takes them back)",
                 crate::sql::identifier(&self.requested.dbname)
             ),
             "57P03" => "it is starting up, shutting down or recovering: try again in a moment".to_owned(),
