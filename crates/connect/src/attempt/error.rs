@@ -460,7 +460,7 @@ impl ConnectError {
             ),
             "53300" => format!("use fewer sessions (-c), or {}", more_connections(&error.message)),
             "58P01" => format!(
-                "a library that a session loads at its begin is not there: session_preload_libraries or local_preload_libraries of the server, of database {} or \
+                "a library that each session loads is not there: session_preload_libraries or local_preload_libraries of the server, of database {} or \
                  of role \"{user}\" (\\drds shows them; ALTER ... RESET takes them back)",
                 crate::sql::identifier(&self.requested.dbname)
             ),
