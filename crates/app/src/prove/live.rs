@@ -15,7 +15,7 @@ use ::prove::fault::{self, Fault, Journal, Site, journal};
 use ::prove::live::{Isolation, Options, announced, chain};
 use ::prove::promise as verdicts;
 use connect::conninfo::{self, SessionAttrs, Sources};
-use connect::{ConnSpec, control};
+use connect::control;
 use record::model::Step;
 use record::promise::{self, Promise, Standing};
 use record::{Exit, State};
@@ -140,6 +140,7 @@ impl Plan {
     /// When there is nothing to prove, or no answer at all. A broken promise is no error: it is exit code 3.
     pub fn run(self, context: &Context) -> Result<Exit, Failure> {
         self.check_repeats()?;
+        self.check_way(context)?;
         let journal = Arc::new(Journal::begin(&Journal::default_dir())?);
         let chapters = self.chapters()?;
         let opening = Opening::new("prove", self.what.word(), self.directory.as_deref());
@@ -273,6 +274,18 @@ impl Plan {
         Ok(())
     }
 
+    /// Checks that the way of the clients leads to a server: a wrong address would end a proof in its middle, as if a node were lost.
+    fn check_way(&self, context: &Context) -> Result<(), Failure> {
+        let (Some(front), Place::There(address)) = (&self.through, &self.place) else { return Ok(()) };
+        let known = address.spec(context)?;
+        let front = conninfo::parse_beside(front, &Sources::of_process(), &known)?.spec;
+        control::connect_shared(&front).map(drop).map_err(|error| {
+            Failure::caused("--through leads to no server", error).hint(
+                "name the address at which the proxy or the pooler in front of the cluster takes connections now",
+            )
+        })
+    }
+
     fn plan(&self) -> Option<&fault::Plan> {
         match &self.fault {
             Some(Faults::Planned(plan)) => Some(plan),
@@ -306,7 +319,6 @@ impl Plan {
                 if let Some(front) = &self.through {
                     let known = &testbed.site.nodes[testbed.site.primary()].spec;
                     let front = conninfo::parse_beside(front, &Sources::of_process(), known)?.spec;
-                    answers(&front)?;
                     testbed.site.use_front(front);
                 }
                 return Ok(testbed);
@@ -474,15 +486,6 @@ pub(super) fn shown_notes(context: &Context, site: &Site) -> Vec<String> {
     let notes = site.take_notes();
     notes.iter().for_each(|note| context.terminal.say(&format!("note: {note}")));
     notes
-}
-
-/// Checks that the way of the clients leads to a server: a wrong address would end a proof in its middle, as if a node were lost.
-fn answers(front: &ConnSpec) -> Result<(), Failure> {
-    control::connect_shared(front).map(drop).map_err(|error| {
-        Failure::caused("--through leads to no server", error).hint(
-            "name the address at which the proxy or the pooler in front of the cluster takes connections now",
-        )
-    })
 }
 
 fn newest() -> Result<lab::local::Installation, Failure> {

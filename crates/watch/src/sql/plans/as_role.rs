@@ -193,7 +193,7 @@ mod tests {
         let of = |text: &str| readable(text.to_string());
         assert_eq!(
             of("DELETE FROM s.t a WHERE a.n NOT IN (SELECT n FROM u)"),
-            "select from s.t a WHERE a.n NOT IN (SELECT n FROM u)"
+            "select FROM s.t a WHERE a.n NOT IN (SELECT n FROM u)"
         );
         assert_eq!(of("update s.t a set n = n + $1 where a.k = $2"), "select from s.t a where a.k = $2");
         let inner = "update t set a = $1 where k in (select k from u where b = $2)";
