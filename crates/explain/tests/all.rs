@@ -9,6 +9,7 @@ mod beneath;
 mod calm;
 mod clusters;
 mod comparison;
+mod field;
 mod intervention;
 mod manual;
 mod mutex;

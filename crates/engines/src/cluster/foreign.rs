@@ -24,10 +24,10 @@ impl Cluster {
             let Ok(servers) = foreign_servers(&mut control) else { return Ok(self) };
             answered += 1;
             if !servers.is_empty() {
-                servers
-                    .iter()
-                    .filter(|server| is_node(server))
-                    .try_for_each(|server| self.place(reader, server))?;
+                let mut known = None;
+                for server in servers.iter().filter(|server| is_node(server)) {
+                    self.place(reader, server, &mut known)?;
+                }
                 return Ok(self);
             }
         }
@@ -42,8 +42,13 @@ impl Cluster {
         }
     }
 
-    /// Finds the node that a foreign server of the node `reader` is.
-    fn place(&mut self, reader: usize, server: &TextRow) -> Result<(), ClusterError> {
+    /// Finds the node that a foreign server of the node `reader` is. `known`: who the nodes are, once that was needed.
+    fn place(
+        &mut self,
+        reader: usize,
+        server: &TextRow,
+        known: &mut Option<Vec<Option<TextRow>>>,
+    ) -> Result<(), ClusterError> {
         let here = &self.nodes[reader];
         let port = server.get(2).and_then(|port| port.parse().ok()).unwrap_or(PORT_DEFAULT);
         let dbname = server.get(3).unwrap_or(&here.spec.dbname).to_owned();
@@ -52,7 +57,8 @@ impl Cluster {
         }
         let Ok(spec) = beside(&here.spec, server.get(1), server.get(2), server.get(3)) else { return Ok(()) };
         let Some(theirs) = identity::at(&spec) else { return Ok(()) };
-        let known: Vec<Option<TextRow>> = self.nodes.iter().map(|node| identity::at(&node.spec)).collect();
+        let known =
+            known.get_or_insert_with(|| self.nodes.iter().map(|node| identity::at(&node.spec)).collect());
         match known.iter().position(|own| own.as_ref() == Some(&theirs)) {
             Some(node) => self.nodes[node].also.extend(spec.hosts.first().cloned()),
             None if known.iter().any(Option::is_none) => {}

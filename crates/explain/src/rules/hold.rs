@@ -25,6 +25,9 @@ const QUERY_CHARS: usize = 140;
 /// Waits of a COMMIT that computes a result, and does not write the WAL.
 const COMPUTES: [&str; 3] = ["CPU", "IO:BufFile", "IO:DataFileRead"];
 
+/// Of a COMMIT, what it must compute: any other one is on a processor for a moment, too.
+const COMPUTING_MIN: f64 = 0.5;
+
 fn holds(text: &str) -> bool {
     let text = lowered(text);
     text.starts_with("declare ") && text.contains(" with hold")
@@ -41,7 +44,7 @@ fn computing(statement: &StatementTime) -> f64 {
         ["commit", "end", "commit transaction"].contains(&lowered(&statement.text).trim_end_matches(';'));
     let computes = |name: &str| COMPUTES.iter().any(|begin| name.starts_with(begin));
     let part: f64 = statement.events.iter().filter(|(name, _)| computes(name)).map(|(_, share)| share).sum();
-    if is_end { statement.share * part } else { 0.0 }
+    if is_end && part >= COMPUTING_MIN { statement.share * part } else { 0.0 }
 }
 
 fn of_node(case: &Case, time: &NodeTime) -> Option<Claim> {

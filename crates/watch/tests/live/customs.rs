@@ -24,7 +24,22 @@ fn settings_that_a_policy_reads_get_a_value_of_their_type() {
              set app.tenant = '7'; set app.member = '00000000-0000-0000-0000-000000000001'",
         )
         .expect("it runs");
+        // A policy of any role chooses the words of a refusal: this name cannot be set, and must not keep the others from being planned.
+        app.batch_execute(
+            "create table bait (id int); insert into bait select generate_series(1, 20000); analyze bait; \
+             create function trap() returns boolean language plpgsql stable as $$ begin \
+               if current_setting('app.tenant', true) = '7' then return true; end if; \
+               raise exception 'unrecognized configuration parameter \"plpgsql.nosuch\"' using errcode = '42704'; end $$; \
+             alter table bait enable row level security; alter table bait force row level security; \
+             create policy theirs on bait using (trap())",
+        )
+        .expect("it runs");
         let mut watch = watch_as(server, "postgres");
+        for _ in 0..60 {
+            app.batch_execute("select count(*) from bait where id = 5").expect("it runs");
+        }
+        watch.skip(std::time::Duration::from_secs(10));
+        watch.tick();
         // The second one finds both settings known to the session, and empty.
         for text in [
             "select count(*) from ticket where tags && array['a']",

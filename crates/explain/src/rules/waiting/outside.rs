@@ -64,7 +64,7 @@ fn claim(case: &Case, pooler: &Thing<'_>) -> Option<Claim> {
         .during([pooler.lines.ticks.window()])
         .number("clients", clients)
         .number("sessions", all)
-        .because(format!("sockets of its port, each second look; on average {} of {} sessions are active", units::short(active), units::short(all)))
+        .because(format!("sockets of its port, counted every 2 s; on average {} of {} sessions are active", units::short(active), units::short(all)))
         .lacking("how many clients wait, and for how long: its console is not read (see the part about what is missing)")
         .remedy(
             "look at its queue first, as a role in stats_users: if cl_waiting is not 0 all the time, let the pool open more sessions, or make transactions \

@@ -35,7 +35,8 @@ impl Custom {
 
     fn set(&self) -> String {
         format!(
-            "select pg_catalog.set_config({0}, {1}, true) where not exists (select from pg_catalog.pg_settings s where s.name operator(pg_catalog.=) {0})",
+            "select pg_catalog.set_config({0}, {1}, true) where coalesce(pg_catalog.current_setting({0}, true), '') operator(pg_catalog.=) '' \
+             and not exists (select from pg_catalog.pg_settings s where s.name operator(pg_catalog.=) {0})",
             literal(&self.name),
             literal(&self.value())
         )
@@ -78,6 +79,8 @@ pub(super) fn explain(session: &mut Session, open: &Open, command: &str) -> Resu
         let sets: Vec<String> = customs.iter().map(Custom::set).collect();
         let begin = [&["savepoint pgfathom_custom".to_string()], sets.as_slice()].concat();
         session.plain(&begin.join("; "))?;
+        // One that the server refuses to set is not tried again.
+        session.customs = customs.iter().map(|custom| custom.name.clone()).collect();
         let refused = match answers(session, open, &[command.to_string()]) {
             Ok(found) => return Ok(serde_json::from_str(&found.concat()).unwrap_or(Value::Null)),
             Err(NotPlanned::Why(message)) => message,
@@ -86,7 +89,6 @@ pub(super) fn explain(session: &mut Session, open: &Open, command: &str) -> Resu
         if !learn(&mut customs, &refused) {
             return Err(NotPlanned::Why(refused));
         }
-        session.customs = customs.iter().map(|custom| custom.name.clone()).collect();
         session.plain("rollback to savepoint pgfathom_custom")?;
     }
     Err(NotPlanned::Why("settings that its tables read have no known values".to_string()))
