@@ -59,11 +59,20 @@ pub fn console(text: &str, context: &Context) -> Result<ConnSpec, Failure> {
     Ok(resolved.spec)
 }
 
-/// A cluster file, after its nodes were found to be what it names: as many servers, of one cluster of its engine, with all addresses that they have there.
-fn checked(cluster: Cluster) -> Result<Cluster, ClusterError> {
-    cluster.check_distinct()?;
-    cluster.check_nodes()?;
-    cluster.with_foreign_addresses()
+/// A cluster file, after its nodes were found to be what it names. Warnings tell what is odd about it.
+fn checked(cluster: Cluster, context: &Context) -> Result<Cluster, ClusterError> {
+    let (cluster, odd) = cluster.checked()?;
+    odd.iter().for_each(|words| context.terminal.warn(words));
+    Ok(cluster)
+}
+
+/// The cluster of a file with the primary that it has now. Warnings name the nodes that are others again.
+fn followed(cluster: Cluster, context: &Context) -> Cluster {
+    let cluster = cluster.following_primary();
+    for Absent { why, hint, .. } in &cluster.left_out {
+        context.terminal.warn(&format!("{why}; {hint}"));
+    }
+    cluster
 }
 
 impl Address {
@@ -113,7 +122,7 @@ impl Address {
     /// As [`Address::spec`].
     pub(crate) fn online_spec(&self, context: &Context) -> Result<ConnSpec, Failure> {
         let first = self.spec(context)?;
-        let Some(cluster) = self.checked_cluster_of_file()? else { return Ok(first) };
+        let Some(cluster) = self.checked_cluster_of_file(context)? else { return Ok(first) };
         Ok(entry_of(cluster.entered_where_possible(), context).unwrap_or(first))
     }
 
@@ -123,7 +132,7 @@ impl Address {
     /// As [`Address::spec`].
     pub(crate) fn spec_of_any_copy(&self, context: &Context) -> Result<ConnSpec, Failure> {
         let first = self.spec(context)?;
-        let Some(cluster) = self.checked_cluster_of_file()? else { return Ok(first) };
+        let Some(cluster) = self.checked_cluster_of_file(context)? else { return Ok(first) };
         Ok(entry_of(cluster.entered_at_any_copy(), context).unwrap_or(first))
     }
 
@@ -142,7 +151,7 @@ impl Address {
     /// As [`Address::cluster`].
     pub(crate) fn cluster_within(&self, context: &Context, limit: Duration) -> Result<Cluster, Failure> {
         match self.cluster_of_file()? {
-            Some(cluster) => Ok(completed(checked(cluster)?, context)),
+            Some(cluster) => Ok(completed(checked(cluster, context)?, context)),
             None => {
                 let cluster = discovered(&self.spec(context)?, context, limit)?;
                 cluster.check_nodes()?;
@@ -173,8 +182,8 @@ impl Address {
     /// # Errors
     /// As [`Address::spec`]; also when no node answers, or the cluster file is wrong.
     pub fn survey(&self, context: &Context) -> Result<Survey, Failure> {
-        match self.checked_cluster_of_file()? {
-            Some(cluster) => Ok(Survey { cluster: cluster.following_primary(), absent: vec![] }),
+        match self.checked_cluster_of_file(context)? {
+            Some(cluster) => Ok(Survey { cluster: followed(cluster, context), absent: vec![] }),
             None => Ok(Cluster::survey(&self.spec(context)?)?),
         }
     }
@@ -193,7 +202,7 @@ impl Address {
                 let hint = error.hint().map_or_else(String::new, |hint| format!("; {hint}"));
                 context.terminal.warn(&format!("{error}{hint}"));
             }
-            return Ok((Survey { cluster: cluster.following_primary(), absent: vec![] }, None));
+            return Ok((Survey { cluster: followed(cluster, context), absent: vec![] }, None));
         }
         let spec = self.spec(context)?;
         match Cluster::survey(&spec) {
@@ -223,8 +232,8 @@ impl Address {
     ///
     /// # Errors
     /// When the file is wrong.
-    fn checked_cluster_of_file(&self) -> Result<Option<Cluster>, Failure> {
-        Ok(self.cluster_of_file()?.map(checked).transpose()?)
+    fn checked_cluster_of_file(&self, context: &Context) -> Result<Option<Cluster>, Failure> {
+        Ok(self.cluster_of_file()?.map(|cluster| checked(cluster, context)).transpose()?)
     }
 
     /// What came of work on this target, with hints that its engine can follow. An engine that cannot be loaded is known by a cluster file only.
@@ -271,7 +280,7 @@ fn discovered(spec: &ConnSpec, context: &Context, limit: Duration) -> Result<Clu
 
 /// The cluster of a file, with what its servers show and the file does not.
 fn completed(cluster: Cluster, context: &Context) -> Cluster {
-    entered(cluster.following_primary().with_closed_nodes().with_replication(), context)
+    entered(followed(cluster, context).with_closed_nodes().with_replication(), context)
 }
 
 /// The cluster by a node that answers, if any node will do; the one that does not is reported.

@@ -5,6 +5,7 @@
 //! down, too slow, starting up or in the wrong role is skipped; a refusal ends the search.
 
 mod error;
+mod lately;
 mod slow;
 
 use std::collections::hash_map::RandomState;
@@ -109,12 +110,17 @@ pub(crate) trait Plane {
 const ONE_OF_SEVERAL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long the only host may take without a `connect_timeout`.
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl ConnSpec {
     /// The time limit for one attempt, including the first queries.
     pub(crate) fn connect_limit(&self) -> Duration {
         self.connect_timeout.unwrap_or(DEFAULT_TIMEOUT)
+    }
+
+    /// Whether none of the hosts answered a moment ago: a question that may be left out is not worth the same wait again.
+    pub fn is_silent_lately(&self) -> bool {
+        self.hosts.iter().all(|host| lately::is_unasked(&host.to_string()))
     }
 }
 
@@ -222,10 +228,23 @@ fn connect_endpoint<P: Plane>(
         (_, SslMode::Prefer) => Encryption::IfOffered,
         (_, SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull) => Encryption::Demanded,
     };
-    let _waiting = slow::Waiting::begin(|| candidate.host.to_string(), spec.connect_limit());
+    let place = candidate.host.to_string();
+    let shortened = (spec.connect_timeout.is_none() && lately::was_silent(&place))
+        .then(|| ConnSpec { connect_timeout: Some(lately::SHORT), ..spec.clone() });
+    let spec = shortened.as_ref().unwrap_or(spec);
+    let _waiting = slow::Waiting::begin(|| place.clone(), spec.connect_limit());
     let mut open = |encryption| match plane.open(spec, candidate, encryption, tls) {
-        Ok(session) => Ok(session),
+        Ok(session) => {
+            lately::answered(&place);
+            Ok(session)
+        }
         Err(failure) => {
+            match failure.cause {
+                Cause::Timeout(_) | Cause::Silent(_) => {
+                    lately::timed_out(place.clone(), spec.connect_limit())
+                }
+                _ => lately::answered(&place),
+            }
             let retry = failure.cause.may_depend_on_encryption().then_some(failure.encrypted);
             attempts.push(Attempt::new(&candidate.host, Some(&candidate.endpoint), failure.cause));
             Err(retry)

@@ -3,11 +3,15 @@
 //! Work on nodes (load a leaf on its owner, measure each pair of nodes) needs a
 //! connection to each of them. [`Cluster::from_file`] takes them as written; [`Cluster::discover`] queries the catalog.
 
+mod apart;
 mod belonging;
+mod coordinator;
 mod discover;
 mod error;
 mod foreign;
 mod identity;
+mod primary;
+mod sessions;
 mod standing;
 mod survey;
 
@@ -22,7 +26,7 @@ use crate::engine::Engine;
 use crate::profile::{Ddl, Discovery, EntryPoints, Layout, LoadPath, Spread};
 use connect::ConnSpec;
 use connect::cluster_file::{ClusterFile, Role};
-use connect::conninfo::{Host, HostSpec, SessionAttrs, Sources};
+use connect::conninfo::{Host, HostSpec, Sources};
 
 /// The comment on a foreign server that is a node of its cluster. Servers that hold partitions need none.
 pub const NODE_MARK: &str = "pgfathom node";
@@ -36,7 +40,7 @@ pub struct Cluster {
     pub nodes: Vec<ClusterNode>,
     /// Hash partitions of a sharded table, as given to `up sharded --partitions`.
     pub partitions: Option<u32>,
-    /// Nodes of the catalog that are left out, because roles that the session does not trust chose the addresses.
+    /// Nodes that are left out: of a catalog, because roles that the session does not trust chose the addresses; of a file, because they are others again.
     pub left_out: Vec<Absent>,
 }
 
@@ -63,6 +67,9 @@ impl ClusterNode {
     /// # Errors
     /// Why not, in words.
     pub fn answers(&self) -> Result<(), String> {
+        if self.spec.is_silent_lately() {
+            return Err("it does not answer".to_owned());
+        }
         let mut control = connect::control::connect(&self.spec).map_err(|error| error.to_string())?;
         let words = |error: &postgres::Error| {
             connect::control::server_error(error).map_or_else(|| error.to_string(), |server| server.message)
@@ -159,32 +166,6 @@ impl Cluster {
         let node = self.nodes.remove(place);
         self.nodes.insert(0, node);
         (self, Some((away, why)))
-    }
-
-    /// In a cluster with standbys: finds the node that takes writes now, makes it the primary and puts it first. A file reports how the cluster was
-    /// made; a standby may have been promoted since. When no node takes writes everything stays as it is, and the next connect returns the reason.
-    #[must_use]
-    pub fn following_primary(mut self) -> Cluster {
-        let has = |role: Role| self.nodes.iter().any(|node| node.role == role);
-        if !(has(Role::Primary) && has(Role::Standby)) {
-            return self;
-        }
-        let mut entry = self.nodes[0].spec.clone();
-        entry.hosts = self.nodes.iter().flat_map(|node| node.spec.hosts.clone()).collect();
-        entry.target_session_attrs = SessionAttrs::ReadWrite;
-        let Ok(control) = connect::control::connect_shared(&entry) else { return self };
-        let Some(now) = self.nodes.iter().position(|node| node.spec.hosts.contains(control.host())) else {
-            return self;
-        };
-        if self.nodes[now].role != Role::Primary {
-            for node in self.nodes.iter_mut().filter(|node| node.role == Role::Primary) {
-                node.role = Role::Standby;
-            }
-            self.nodes[now].role = Role::Primary;
-            let primary = self.nodes.remove(now);
-            self.nodes.insert(0, primary);
-        }
-        self
     }
 
     /// Connects, recognises the engine by its catalog, and lists the nodes; it has connected to each of them once.

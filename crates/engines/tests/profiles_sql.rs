@@ -198,6 +198,12 @@ fn nodes_of_a_file_that_are_no_cluster_of_its_engine_are_refused() {
     for name in ["postgres", "ydb"] {
         file(name, &[&plain, &other.spec()]).check_nodes().expect(name);
     }
+    for (name, words) in
+        [("postgres", "n1, n2 are servers that do not"), ("multimaster", "arrives at n1, n2")]
+    {
+        let (_, odd) = file(name, &[&plain, &other.spec()]).checked().expect(name);
+        assert!(odd.len() == 1 && odd[0].contains(words), "{odd:?}");
+    }
     for (name, of) in [("citus", "citus"), ("mtm", "mtm"), ("pgactive", "multimaster")] {
         for server in [&one, &other] {
             stand_in(server, name);
@@ -206,6 +212,7 @@ fn nodes_of_a_file_that_are_no_cluster_of_its_engine_are_refused() {
         file(of, &[&here, &here]).check_nodes().expect(name);
         let there = other.spec().with_dbname(name);
         if name == "pgactive" {
+            assert!(file(of, &[&here, &there]).checked().expect("a group").1.is_empty());
             // Groups are distinguished by the identities of their nodes.
             let renamed = "update pgactive.pgactive_nodes set node_sysid = 'x' || node_sysid";
             other.execute_in(name, renamed).unwrap();
@@ -221,6 +228,26 @@ fn nodes_of_a_file_that_are_no_cluster_of_its_engine_are_refused() {
             );
         }
     }
+    // Roles that the file exchanges, or that no node has.
+    let (coordinator, worker) = (one.spec().with_dbname("citus"), other.spec().with_dbname("citus"));
+    let nodes = format!(
+        "update pg_dist_local_group set groupid = 1; update pg_dist_node set nodename = '{}' || repeat('/', groupid), nodeport = {} \
+         where nodename <> 'nowhere'",
+        coordinator.hosts[0].host, coordinator.hosts[0].port
+    );
+    other.execute_in("citus", &nodes).unwrap();
+    let mut exchanged = file("citus", &[&worker, &coordinator]);
+    exchanged.nodes[0] = ClusterNode::new("n1", Role::Coordinator, worker.clone());
+    exchanged.nodes[1].role = Role::Worker;
+    let (found, _) = exchanged.checked().expect("n2 is it");
+    let roles: Vec<_> = found.nodes.iter().map(|node| (node.role, node.is_coordinator)).collect();
+    assert_eq!(roles, [(Role::Shard, false), (Role::Coordinator, true)]);
+    let refused = file("citus", &[&worker]).checked().expect_err("a worker alone");
+    assert!(
+        refused.to_string().contains("is the coordinator of Citus, which their catalogs have at"),
+        "{refused}"
+    );
+    assert!(refused.hint().unwrap().contains("role = \"coordinator\""));
     // An engine without signs of its own is no database of Citus.
     let citus = one.spec().with_dbname("citus");
     let refused = file("ydb", &[&citus]).check_nodes().expect_err("it is one of Citus");

@@ -4,7 +4,7 @@
 use connect::cluster_file::ClusterFile;
 use connect::conninfo::Sources;
 use connect::control;
-use engines::Cluster;
+use engines::{Cluster, ClusterError};
 use lab::local::PUBLICATION;
 use lab::throwaway::{StopMode, Throwaway, ThrowawayCluster, installations};
 use testing::{on_each, wait_for};
@@ -163,6 +163,37 @@ fn standbys_follow_and_follow_the_next_primary_too() {
             cluster.node(2).value("select max(i) from t").unwrap().as_deref() == Some("1001")
         });
     });
+}
+
+#[test]
+fn roles_are_those_that_the_servers_have_now() {
+    let cluster = ThrowawayCluster::replicated(&installations()[0], 1, "async").unwrap();
+    let file = cluster.file().clone();
+    let of = |file: &ClusterFile| Cluster::from_file(file, &Sources::of_process()).unwrap();
+    let roles = |cluster: &Cluster| -> Vec<String> {
+        cluster.nodes.iter().map(|node| format!("{} {}", node.name, node.role)).collect()
+    };
+    for (primary, standby) in
+        [("primary", "primary"), ("standby", "standby"), ("standby", "primary"), ("primary", "standby")]
+    {
+        let mut wrong = file.clone();
+        (wrong.node[0].role, wrong.node[1].role) = (primary.to_owned(), standby.to_owned());
+        assert_eq!(roles(&of(&wrong).following_primary()), ["primary primary", "s1 standby"]);
+        assert!(of(&wrong).checked().unwrap().1.is_empty());
+    }
+
+    // Two names of one server, in another database of it so that their addresses differ.
+    let mut repeated = file.clone();
+    repeated.node[1].connection = file.node[0].connection.replace("dbname=postgres", "dbname=template1");
+    let once = of(&repeated).following_primary();
+    assert_eq!(roles(&once), ["primary primary"]);
+    assert!(once.left_out[0].why.contains("are the same server: \"s1\" is left out"), "{:?}", once.left_out);
+
+    // The standby is promoted, and its primary goes on.
+    assert_eq!(cluster.node(1).value("select pg_promote()").unwrap().as_deref(), Some("t"));
+    let error = of(&file).check_nodes().unwrap_err();
+    assert!(matches!(error, ClusterError::TwoPrimaries { .. }), "{error}");
+    assert!(error.hint().unwrap().contains("pg_rewind"));
 }
 
 #[test]

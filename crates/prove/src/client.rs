@@ -164,6 +164,9 @@ impl ClientError {
             {
                 Some("the tables of a proof stand in a schema of their own: GRANT CREATE ON DATABASE ... TO ..., or another role (-U)".to_owned())
             }
+            ClientError::Refused { error, .. } if &error.sqlstate.0 == b"42501" && error.hint.is_none() => Some(
+                "grant the role what the statement needs (a proof makes, fills and drops its own tables), or connect as another one (-U)".to_owned(),
+            ),
             // The server's own words about it have no hint.
             ClientError::Refused { error, .. } if &error.sqlstate.0 == b"25006" => Some(READ_ONLY.to_owned()),
             ClientError::Refused { error, .. } => error.hint.clone(),

@@ -51,7 +51,7 @@ pub(super) fn read(address: &Address, context: &Context) -> Result<Live, Failure
         return Ok(Live {
             server: Server { source, max_connections: most as u64, ..Server::default() },
             hardware: Hardware { nodes, standbys, ..Hardware::default() },
-            pings: pings(cluster),
+            pings: pings(cluster, context),
             topology: topology(cluster, &settings, nodes),
             engine,
             other_storage: Some(OtherStorage { engine: engine.title.to_owned(), how: how.to_owned() }),
@@ -69,7 +69,7 @@ pub(super) fn read(address: &Address, context: &Context) -> Result<Live, Failure
         ..Hardware::default()
     };
     let topology = topology(cluster, &settings, nodes);
-    Ok(Live { server, hardware, pings: pings(cluster), topology, engine, other_storage: None })
+    Ok(Live { server, hardware, pings: pings(cluster, context), topology, engine, other_storage: None })
 }
 
 /// Nodes that share the rows, and full copies of each.
@@ -175,9 +175,16 @@ fn volumes(control: &mut Control, context: &Context) -> BTreeMap<u64, u64> {
 }
 
 /// The shortest round trip from this client to each node.
-fn pings(cluster: &Cluster) -> Vec<Ping> {
+/// A node that does not answer counts all the same, and a warning says so.
+fn pings(cluster: &Cluster, context: &Context) -> Vec<Ping> {
     let ping = |node: &ClusterNode| {
-        let mut control = control::connect(&node.spec).ok()?;
+        let connected = control::connect(&node.spec);
+        if let Err(error) = &connected {
+            context
+                .terminal
+                .warn(&format!("{} is counted, and its round trip is not known: {error}", node.name));
+        }
+        let mut control = connected.ok()?;
         let mut shortest = f64::INFINITY;
         for _ in 0..ROUND_TRIPS {
             let begun = Instant::now();

@@ -4,17 +4,19 @@
 //! those of another engine that its database cannot belong to as well. An engine without signs is believed otherwise, and so is a node that does not answer.
 
 use super::discover;
-use super::identity::{self, PROBE_TIMEOUT};
+use super::identity;
+use super::sessions::Sessions;
+use super::survey;
 use super::{Cluster, ClusterError, ClusterNode, Role};
 use crate::catalog::{self, TextRow};
 use crate::engine::{Signs, signs};
 use crate::profile::{Copies, Ddl, Discovery, Layout};
-use connect::control::{self, Control};
+use connect::control::Control;
 
 /// A node that has answered.
 struct Seen<'a> {
     node: &'a ClusterNode,
-    control: Control,
+    control: &'a mut Control,
     /// The nodes by its catalog; `None` where it has none, or this role may not read it.
     rows: Option<Vec<TextRow>>,
 }
@@ -25,21 +27,41 @@ impl Cluster {
     ///
     /// # Errors
     /// [`ClusterError::NotTheEngine`], [`ClusterError::AnotherEngine`], [`ClusterError::NoOthers`], [`ClusterError::OtherCluster`],
-    /// [`ClusterError::NotItsStandby`].
+    /// [`ClusterError::NotItsStandby`], [`ClusterError::TwoPrimaries`].
     pub fn check_nodes(&self) -> Result<(), ClusterError> {
         let judged = if self.reaches_each_node() { self.nodes.len() } else { 1 };
+        self.check_nodes_at(&mut Sessions::at(&self.nodes[..judged]))
+    }
+
+    fn check_nodes_at(&self, sessions: &mut Sessions) -> Result<(), ClusterError> {
         let mut seen: Vec<Seen<'_>> = Vec::new();
-        for node in self.nodes.iter().take(judged) {
-            let Some(mut control) = session(node) else { continue };
-            self.check_engine_of(node, &mut control)?;
-            let rows = self.listed_nodes(&mut control);
+        for (node, control) in self.nodes.iter().zip(sessions.iter_mut()) {
+            let Some(control) = control else { continue };
+            self.check_engine_of(node, control)?;
+            let rows = self.listed_nodes(control);
             if seen.is_empty() {
                 self.check_others(node, rows.as_deref())?;
             }
             seen.push(Seen { node, control, rows });
         }
         self.check_one_cluster(&seen)?;
-        self.check_standbys(&mut seen)
+        self.check_standbys(&mut seen)?;
+        self.check_primaries(&mut seen)
+    }
+
+    /// A cluster file, after its nodes were found to be what it names: as many servers, of one cluster of its engine, with the roles and all addresses that they
+    /// have there. Also what is odd about it all the same.
+    ///
+    /// # Errors
+    /// As [`Cluster::check_nodes`] and [`Cluster::check_distinct`]; [`ClusterError::NoCoordinator`], [`ClusterError::ForeignNode`].
+    pub fn checked(self) -> Result<(Cluster, Vec<String>), ClusterError> {
+        let judged = if self.reaches_each_node() { self.nodes.len() } else { 1 };
+        let mut sessions = Sessions::at(&self.nodes[..judged]);
+        self.check_distinct_at(&mut sessions)?;
+        self.check_nodes_at(&mut sessions)?;
+        let odd = self.apart(&mut sessions).into_iter().collect();
+        let cluster = self.with_coordinator(&mut sessions)?.with_foreign_addresses(&mut sessions)?;
+        Ok((cluster, odd))
     }
 
     /// The same for those who compare a cluster with an engine that it may not be: the engine of the first node is not judged.
@@ -184,11 +206,24 @@ impl Cluster {
             _ => Ok(()),
         }
     }
-}
 
-/// A session at a node; `None` if it does not answer at once.
-pub(super) fn session(node: &ClusterNode) -> Option<Control> {
-    let mut spec = node.spec.clone().without_jit();
-    spec.connect_timeout.get_or_insert(PROBE_TIMEOUT);
-    control::connect_shared(&spec).ok()
+    /// Checks that of a server and its copies one takes writes, at most. Two names of one server are one.
+    fn check_primaries(&self, seen: &mut [Seen<'_>]) -> Result<(), ClusterError> {
+        if self.engine.layout != Layout::OneServer || self.nodes.len() < 2 {
+            return Ok(());
+        }
+        let mut primaries: Vec<(&ClusterNode, TextRow)> = Vec::new();
+        for Seen { node, control, .. } in seen.iter_mut() {
+            let Some(found) = survey::server(control).filter(|found| !survey::is_standby(Some(found))) else {
+                continue;
+            };
+            let is_copy = |other: &TextRow| other.get(0) == found.get(0) && *other != found;
+            if let Some((first, _)) = primaries.iter().find(|(_, other)| is_copy(other)) {
+                let (first, second) = (first.name.clone(), node.name.clone());
+                return Err(ClusterError::TwoPrimaries { first, second });
+            }
+            primaries.push((*node, found));
+        }
+        Ok(())
+    }
 }

@@ -140,6 +140,16 @@ pub enum ClusterError {
         /// A node that takes writes.
         first: String,
     },
+    /// A standby was promoted while its primary went on, or came back as one: both take writes, and neither gets those of the other.
+    #[error(
+        "the nodes {first:?} and {second:?} are copies of one server, and both take writes: what one writes, the other never gets"
+    )]
+    TwoPrimaries {
+        /// One.
+        first: String,
+        /// The other.
+        second: String,
+    },
     /// The cluster file names several nodes, and the database of the first one has no other: all rows would be there.
     #[error(
         "the cluster file names {named} nodes, and in the database {dbname:?} of node {node:?} {title} has no node beside it: all rows would be there"
@@ -153,6 +163,17 @@ pub enum ClusterError {
         dbname: String,
         /// The nodes of the file.
         named: usize,
+    },
+    /// Tables are created through one node, and the cluster file does not have it.
+    #[error(
+        "no node of the cluster file is the coordinator of {title}{}",
+        address.as_ref().map_or_else(String::new, |address| format!(", which their catalogs have at {address}"))
+    )]
+    NoCoordinator {
+        /// The engine.
+        title: &'static str,
+        /// Its address by the catalog of a worker.
+        address: Option<String>,
     },
     /// A node's address is not ours to send a password to.
     #[error(
@@ -251,6 +272,14 @@ impl ClusterError {
             )),
             ClusterError::NotItsStandby { .. } => {
                 Some("correct the role or the connection of one [[node]] in the cluster file, or remove it".to_owned())
+            }
+            ClusterError::TwoPrimaries { .. } => Some(
+                "let applications write to one of them only: the one with the higher timeline (SELECT timeline_id FROM pg_control_checkpoint()) was promoted last. \
+                 Make the other its standby again (pg_rewind, or a new base backup), or remove its [[node]]"
+                    .to_owned(),
+            ),
+            ClusterError::NoCoordinator { .. } => {
+                Some("add it as a [[node]] with role = \"coordinator\": tables are created through it".to_owned())
             }
             ClusterError::NodeState { .. } => Some(
                 "start it, or write a cluster file without it, and name it with --cluster".to_owned(),

@@ -1,7 +1,7 @@
 //! Whether the servers that hold partitions of each other's tables are the nodes that a cluster file names, whatever stands between them and this host.
 
-use super::belonging::session;
 use super::discover::{beside, foreign_servers, is_node};
+use super::sessions::Sessions;
 use super::{Cluster, ClusterError, identity};
 use crate::catalog::TextRow;
 use crate::profile::Layout;
@@ -13,15 +13,15 @@ impl Cluster {
     ///
     /// # Errors
     /// [`ClusterError::ForeignNode`]; [`ClusterError::NoOthers`] where no node has foreign servers.
-    pub fn with_foreign_addresses(mut self) -> Result<Cluster, ClusterError> {
+    pub(super) fn with_foreign_addresses(mut self, sessions: &mut Sessions) -> Result<Cluster, ClusterError> {
         if self.engine.layout != Layout::ForeignPartitions || self.nodes.len() < 2 {
             return Ok(self);
         }
         let mut answered = 0;
         for reader in 0..self.nodes.len() {
-            let Some(mut control) = session(&self.nodes[reader]) else { continue };
+            let Some(control) = sessions.get(reader) else { continue };
             // Where the role may not read the catalog, the step that needs it reports that.
-            let Ok(servers) = foreign_servers(&mut control) else { return Ok(self) };
+            let Ok(servers) = foreign_servers(control) else { return Ok(self) };
             answered += 1;
             if !servers.is_empty() {
                 let mut known = None;

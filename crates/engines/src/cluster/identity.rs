@@ -1,5 +1,6 @@
 //! Which server a connection has reached, whatever its address is: a pooler, a proxy or a tunnel stands between, or a host has several names.
 
+use super::sessions::{Sessions, each};
 use super::{Cluster, ClusterError, ClusterNode};
 use crate::catalog::{self, TextRow};
 use crate::engine::Engine;
@@ -36,9 +37,17 @@ pub(super) fn of_client(client: &mut postgres::Client) -> Option<TextRow> {
 
 /// Who the server at this address is; `None` if it does not answer, or does not report that.
 pub(super) fn at(spec: &ConnSpec) -> Option<TextRow> {
+    identity(&mut probe(spec)?).ok()?
+}
+
+/// A session for questions that may be left out; `None` if the server does not answer at once, or did not a moment ago.
+pub(super) fn probe(spec: &ConnSpec) -> Option<Control> {
     let mut spec = spec.clone().without_jit();
     spec.connect_timeout.get_or_insert(PROBE_TIMEOUT);
-    identity(&mut control::connect_shared(&spec).ok()?).ok()?
+    if spec.is_silent_lately() {
+        return None;
+    }
+    control::connect_shared(&spec).ok()
 }
 
 /// Whether connections to one address reach several servers. The one that is there stays open, so that a balancer by the number of connections shows itself.
@@ -67,10 +76,20 @@ impl Cluster {
         if !self.needs_one_entry() {
             return Ok(());
         }
+        self.check_distinct_at(&mut Sessions::at(&self.nodes))
+    }
+
+    /// The same by a session at each node that is judged, and a further one.
+    pub(super) fn check_distinct_at(&self, sessions: &mut Sessions) -> Result<(), ClusterError> {
+        if !self.needs_one_entry() {
+            return Ok(());
+        }
+        let again = each(&self.nodes, |node| at(&node.spec));
         let mut known: Vec<(&ClusterNode, TextRow)> = Vec::new();
-        for node in &self.nodes {
-            let Some(first) = at(&node.spec) else { continue };
-            if at(&node.spec).is_some_and(|again| again != first) {
+        for (index, (node, again)) in self.nodes.iter().zip(again).enumerate() {
+            let first = sessions.get(index).and_then(|control| identity(control).ok()?);
+            let Some(first) = first.or_else(|| again.clone()) else { continue };
+            if again.is_some_and(|again| again != first) {
                 return Err(ClusterError::Balanced { address: node.spec.describe() });
             }
             if let Some((other, _)) = known.iter().find(|(_, identity)| *identity == first) {
@@ -89,14 +108,10 @@ impl Cluster {
         let Discovery::Catalog(catalog) = self.engine.discovery else { return self };
         let Some(is_blind) = catalog.is_blind.filter(|_| self.nodes.len() > 1) else { return self };
         let coordinator = self.table_node();
+        let mut sessions = Sessions::at(&self.nodes);
         for (index, node) in self.nodes.iter_mut().enumerate() {
-            if Some(index) == coordinator {
-                continue;
-            }
-            let mut spec = node.spec.clone().without_jit();
-            spec.connect_timeout.get_or_insert(PROBE_TIMEOUT);
-            let Ok(mut control) = control::connect_shared(&spec) else { continue };
-            let rows = catalog::rows(&mut *control, is_blind).unwrap_or_default();
+            let Some(control) = sessions.get(index).filter(|_| Some(index) != coordinator) else { continue };
+            let rows = catalog::rows(&mut **control, is_blind).unwrap_or_default();
             node.is_closed |= rows.first().is_some_and(|row| row.is_true(0));
         }
         self

@@ -2,8 +2,7 @@
 
 use super::discover::{self, Reach};
 use super::identity;
-use super::identity::PROBE_TIMEOUT;
-use super::{Cluster, ClusterError, ClusterNode};
+use super::{Cluster, ClusterError};
 use crate::catalog::{self, TextRow};
 use crate::engine::{Engine, replications, signs};
 use crate::profile::{Discovery, Replication};
@@ -92,12 +91,9 @@ impl Cluster {
         if !matches!(self.engine.discovery, Discovery::Copies(_)) || self.nodes.len() < 2 {
             return self;
         }
-        let session = |node: &ClusterNode| {
-            let mut spec = node.spec.clone().without_jit();
-            spec.connect_timeout.get_or_insert(PROBE_TIMEOUT);
-            connect::control::connect_shared(&spec).ok()
+        let Some(mut control) = self.nodes.iter().find_map(|node| identity::probe(&node.spec)) else {
+            return self;
         };
-        let Some(mut control) = self.nodes.iter().find_map(session) else { return self };
         let found = discover::detect(&mut control).unwrap_or_default();
         let of_engine = found.into_iter().filter(|sign| sign.engine == self.engine);
         let groups: Vec<&'static Replication> =

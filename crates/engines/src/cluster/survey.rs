@@ -114,11 +114,11 @@ pub(super) fn survey(entry: &ConnSpec) -> Result<Survey, ClusterError> {
 }
 
 /// The identity of a server, and whether it is a standby; `None` if it does not report it.
-fn server(control: &mut Control) -> Option<TextRow> {
+pub(super) fn server(control: &mut Control) -> Option<TextRow> {
     catalog::rows(&mut **control, SERVER).ok()?.into_iter().next()
 }
 
-fn is_standby(server: Option<&TextRow>) -> bool {
+pub(super) fn is_standby(server: Option<&TextRow>) -> bool {
     server.is_some_and(|server| server.is_true(2))
 }
 
