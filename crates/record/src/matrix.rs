@@ -91,6 +91,9 @@ pub struct Cell {
     pub transactions: u64,
     /// Failed for good.
     pub errors: u64,
+    /// What the server wrote of the most frequent failure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
     /// Response time, median.
     pub latency_us_p50: u64,
     /// Response time, 99 %.

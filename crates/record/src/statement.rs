@@ -456,6 +456,15 @@ pub fn outlines(text: &str) -> Vec<u64> {
     text.split(';').map(str::trim).filter(|one| !one.is_empty()).map(of_one).collect()
 }
 
+/// First words of statements that begin or end a transaction, or a part of one.
+const FRAMES: [&str; 8] = ["begin", "start", "commit", "end", "rollback", "abort", "savepoint", "release"];
+
+/// Whether a statement begins or ends a transaction, or a part of one: it is no work of its own.
+pub fn is_frame(text: &str) -> bool {
+    let first = text.trim_start().split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default();
+    FRAMES.contains(&first.to_ascii_lowercase().as_str())
+}
+
 /// Whether a statement of a recording that does not mark own statements looks like one that reads a server's views: on a quiet server those are the costliest,
 /// and no user can improve them.
 pub fn looks_own(text: &str) -> bool {

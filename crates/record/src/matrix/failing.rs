@@ -11,12 +11,37 @@ const FAILED_SHARE_MIN: f64 = 0.1;
 const CELLS_MIN: usize = 2;
 const CELLS_SHARE_MIN: f64 = 0.5;
 
+/// What the cells of one node show.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    /// Its own rows through itself, or what all other nodes have to do with it.
+    Whole,
+    /// Only what sessions that enter there ask of other nodes.
+    Out,
+    /// Only what sessions that enter at other nodes ask of it.
+    In,
+}
+
 /// The cells of one node.
 struct Failing<'a> {
     node: &'a str,
+    shape: Shape,
     /// Broken ones, and all.
     cells: (usize, usize),
     failed: u64,
+    /// The most frequent message of a cell.
+    error: Option<&'a str>,
+}
+
+/// Cells of two nodes with each other, where their own rows through themselves are served.
+struct Pair<'a> {
+    /// Where sessions entered, and whose rows they asked for.
+    ends: (&'a str, &'a str),
+    /// Whether the other way fails as well.
+    is_both_ways: bool,
+    cells: usize,
+    failed: u64,
+    error: Option<&'a str>,
 }
 
 impl Cell {
@@ -38,14 +63,23 @@ impl Operation {
     }
 }
 
+/// The message of the cell in which most transactions failed.
+fn message<'a>(cells: impl Iterator<Item = &'a Cell>) -> Option<&'a str> {
+    cells.max_by_key(|cell| cell.errors)?.error.as_deref()
+}
+
 impl Matrix {
     /// Their names.
     pub(super) fn failing_nodes(&self) -> Vec<String> {
         self.failing().into_iter().filter_map(|finding| finding.node).collect()
     }
 
-    /// The nodes with which most cells fail: the one that explains most of them first, then those that explain what is left.
+    /// The nodes with which most cells fail: the one that explains most of them first, then those that explain what is left. Where all of them belong to two
+    /// nodes that serve their own rows, it is what is between them.
     pub(super) fn failing(&self) -> Vec<Finding> {
+        if let Some(pair) = self.failing_pair() {
+            return vec![pair.finding()];
+        }
         let mut named: BTreeSet<&str> = BTreeSet::new();
         let mut findings = vec![];
         // Rates alone, without a count, cannot fail.
@@ -56,6 +90,51 @@ impl Matrix {
             findings.push(worst.finding());
         }
         findings
+    }
+
+    fn failing_pair(&self) -> Option<Pair<'_>> {
+        let cells = || self.operations.iter().flat_map(|operation| &operation.cells);
+        let broken: Vec<&Cell> = cells().filter(|cell| cell.is_broken()).collect();
+        let first = broken.iter().max_by_key(|cell| cell.errors).filter(|cell| !cell.is_own())?;
+        let ends = (first.connect.as_str(), first.data.as_str());
+        let is_way = |cell: &Cell| (cell.connect.as_str(), cell.data.as_str()) == ends;
+        let is_back = |cell: &Cell| (cell.data.as_str(), cell.connect.as_str()) == ends;
+        let serves = |node: &str| self.operations.iter().all(|operation| !operation.lacks(node, node));
+        let is_it =
+            broken.iter().all(|cell| is_way(cell) || is_back(cell)) && serves(ends.0) && serves(ends.1);
+        let is_both_ways = broken.iter().any(|cell| is_back(cell));
+        is_it.then(|| Pair {
+            ends: if is_both_ways { (ends.0.min(ends.1), ends.0.max(ends.1)) } else { ends },
+            is_both_ways,
+            cells: broken.len(),
+            failed: broken.iter().map(|cell| cell.errors).sum(),
+            error: first.error.as_deref(),
+        })
+    }
+
+    /// Which part of a node's cells is broken.
+    fn shape_of(&self, node: &str) -> Shape {
+        let all = |names: &[String], lacks: &dyn Fn(&Operation, &str) -> bool| {
+            let others = || names.iter().filter(|name| *name != node);
+            others().next().is_some()
+                && self.operations.iter().all(|operation| others().all(|other| lacks(operation, other)))
+        };
+        let any = |names: &[String], lacks: &dyn Fn(&Operation, &str) -> bool| {
+            self.operations
+                .iter()
+                .any(|operation| names.iter().any(|name| name != node && lacks(operation, name)))
+        };
+        let own = || self.operations.iter().any(|operation| operation.lacks(node, node));
+        let (way_out, way_in) = (
+            |one: &Operation, other: &str| one.lacks(node, other),
+            |one: &Operation, other: &str| one.lacks(other, node),
+        );
+        match () {
+            () if own() => Shape::Whole,
+            () if all(&self.data, &way_out) && !any(&self.connect, &way_in) => Shape::Out,
+            () if all(&self.connect, &way_in) && !any(&self.data, &way_out) => Shape::In,
+            () => Shape::Whole,
+        }
     }
 
     fn worst<'a>(&'a self, named: &BTreeSet<&str>) -> Option<Failing<'a>> {
@@ -74,7 +153,9 @@ impl Matrix {
                     .flat_map(|row| self.data.iter().map(move |column| (row.as_str(), column.as_str())));
                 pairs.map(move |(row, column)| (operation, row, column))
             });
-            let mut failing = Failing { node, cells: (0, 0), failed: 0 };
+            let own = self.operations.iter().flat_map(|operation| &operation.cells);
+            let error = message(own.filter(|cell| cell.connect == node || cell.data == node));
+            let mut failing = Failing { node, shape: self.shape_of(node), cells: (0, 0), failed: 0, error };
             for (operation, row, column) in pairs {
                 let is_other = |name: &str| name == node || !named.contains(name);
                 if (row != node && column != node) || !is_other(row) || !is_other(column) {
@@ -109,19 +190,73 @@ impl Matrix {
     }
 }
 
+/// The message as the end of a sentence.
+fn told(error: Option<&str>) -> String {
+    error.map_or_else(String::new, |error| format!(": {error}"))
+}
+
 impl Failing<'_> {
     fn finding(&self) -> Finding {
-        let Failing { node, cells: (broken, all), failed } = self;
-        let claim = format!(
-            "{} was away or refused: {broken} of the {all} cells with it failed or could not be measured ({} failed)",
-            super::findings::called(node),
-            number::counted(*failed, "transaction")
-        );
-        let remedy = format!(
-            "look at the log of {node}, and whether it runs; then run the matrix again: these cells are not compared"
-        );
+        let Failing { node, shape, cells: (broken, all), failed, error } = self;
+        let called = super::findings::called(node);
+        let failed_words = number::counted(*failed, "failed transaction");
+        let (begin, look) = match shape {
+            Shape::Whole => (
+                format!(
+                    "{called} was away or refused: {broken} of the {all} cells with it failed or could not be measured"
+                ),
+                format!("look at the log of {node}, and whether it runs"),
+            ),
+            Shape::Out => (
+                format!(
+                    "{called} serves its own rows, and what its sessions ask of all other nodes fails, {broken} of the {all} cells with it"
+                ),
+                format!(
+                    "look at how {node} logs in at the others (its user mappings, its passwords) and reaches them"
+                ),
+            ),
+            Shape::In => (
+                format!(
+                    "{called} serves its own rows, and what the sessions of all other nodes ask of it fails, {broken} of the {all} cells with it"
+                ),
+                format!(
+                    "look at the log of {node}, its pg_hba.conf, and the user mappings for it on the other nodes"
+                ),
+            ),
+        };
+        let claim = format!("{begin} ({failed_words}){}", told(*error));
+        let remedy = format!("{look}; then run the matrix again: these cells are not compared");
         let finding = super::findings::finding("matrix-failing", Severity::High, claim, remedy);
         let numbers = [("cells".to_string(), *broken as f64), ("failed".to_string(), *failed as f64)].into();
         Finding { node: Some((*node).to_string()), numbers, ..finding }
+    }
+}
+
+impl Pair<'_> {
+    fn finding(&self) -> Finding {
+        let Pair { ends: (from, to), is_both_ways, cells, failed, error } = self;
+        let (from_node, to_node) = (super::findings::called(from), super::findings::called(to));
+        let (ways, look) = match is_both_ways {
+            true => (
+                format!("what {from_node} and {to_node} ask of each other fails"),
+                format!("look at the network between {from} and {to}, and at their logs"),
+            ),
+            false => (
+                format!("what sessions at {from_node} ask of {to_node} fails"),
+                format!(
+                    "look at how {from} logs in at {to} (on {from}: its user mapping for {to}) and reaches it, and at the log of {to}"
+                ),
+            ),
+        };
+        let claim = format!(
+            "{ways}, and both serve their own rows: {} ({}){}",
+            number::counted(*cells as u64, "cell"),
+            number::counted(*failed, "failed transaction"),
+            told(*error)
+        );
+        let remedy = format!("{look}; then run the matrix again: these cells are not compared");
+        let finding = super::findings::finding("matrix-failing", Severity::High, claim, remedy);
+        let numbers = [("cells".to_string(), *cells as f64), ("failed".to_string(), *failed as f64)].into();
+        Finding { numbers, ..finding }
     }
 }

@@ -21,6 +21,11 @@ impl Cell {
             round_tps: totals.round_tps,
             transactions: step.summary.transactions?,
             errors: step.summary.errors,
+            error: step
+                .errors
+                .iter()
+                .max_by_key(|error| error.count)
+                .map(|error| error.first_message.clone()),
             latency_us_p50: step.summary.latency_us.map_or(0, |latency| latency.p50),
             latency_us_p99: step.summary.latency_us.map_or(0, |latency| latency.p99),
             round_trips: totals.distance.round_trips,

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::finding::{Level, Severity};
-use crate::model::{Step, Verdict};
+use crate::model::{ErrorStatistics, Step, Verdict};
 use crate::summary::{LatencySummary, Summary};
 use serde_json::{Value, json};
 
@@ -274,6 +274,76 @@ fn a_node_whose_cells_fail_is_named_and_not_compared() {
     let first: Vec<Step> = steps.into_iter().filter(|step| step.summary.errors == 0).take(2).collect();
     let matrix = Matrix::of_steps(&first).expect("a matrix");
     assert!(matrix.findings().iter().all(|finding| finding.rule == DISTANCE));
+}
+
+/// A matrix of three nodes in which the cells that `is_broken` names fail, with the message of a refused password.
+fn refusing(is_broken: impl Fn(&str, &str) -> bool) -> Matrix {
+    let mut steps = vec![];
+    for operation in ["select", "update"] {
+        for (connect, data) in
+            ["a", "b", "c"].iter().flat_map(|row| ["a", "b", "c"].map(|column| (*row, column)))
+        {
+            let tps = if connect == data { 9_000.0 } else { 1_500.0 };
+            let mut step = step(operation, connect, Some(data), tps, 640, json!({"round_tps": [tps, tps]}));
+            if is_broken(connect, data) {
+                (step.summary.tps, step.summary.transactions, step.summary.errors) = (Some(0.0), Some(0), 7);
+                let first_message = "FATAL: password authentication failed for user \"x\"".to_string();
+                step.errors = vec![ErrorStatistics { count: 7, first_message, ..ErrorStatistics::default() }];
+            }
+            steps.push(step);
+        }
+    }
+    Matrix::of_steps(&steps).expect("a matrix")
+}
+
+#[test]
+fn a_refused_login_is_told_by_its_way() {
+    type IsBroken = fn(&str, &str) -> bool;
+    let cases: [(IsBroken, &str, &str, Option<&str>); 5] = [
+        (
+            |row, column| (row, column) == ("b", "c"),
+            "what sessions at node b ask of node c fails",
+            "its user mapping for c",
+            None,
+        ),
+        (
+            |row, column| row != column && row != "a" && column != "a",
+            "what node b and node c ask of each other fails",
+            "network between b and c",
+            None,
+        ),
+        (
+            |row, column| row == "b" && column != "b",
+            "node b serves its own rows, and what its sessions ask",
+            "how b logs in at the others",
+            Some("b"),
+        ),
+        (
+            |row, column| column == "b" && row != "b",
+            "node b serves its own rows, and what the sessions of all",
+            "its pg_hba.conf",
+            Some("b"),
+        ),
+        (
+            |row, column| row == "b" || column == "b",
+            "node b was away or refused: 10 of the 10 cells",
+            "look at the log of b",
+            Some("b"),
+        ),
+    ];
+    for (is_broken, claim, remedy, node) in cases {
+        let matrix = refusing(is_broken);
+        let findings = matrix.findings();
+        let first = &findings[0];
+        assert!(
+            first.claim.contains(claim) && first.claim.ends_with("failed for user \"x\""),
+            "{}",
+            first.claim
+        );
+        assert!(first.remedy.text.contains(remedy), "{:?}", first.remedy);
+        assert_eq!(first.node.as_deref(), node);
+        assert_eq!(findings.iter().filter(|finding| finding.rule != DISTANCE).count(), 1, "{findings:#?}");
+    }
 }
 
 #[test]
