@@ -438,7 +438,8 @@ fn statements(case: &Case, node: &str, windows: &[Window], waits: &Waits, active
     for (statement, _) in &mut all {
         statement.share = if active > 0.0 { (statement.sessions / active).min(1.0) } else { 0.0 };
     }
-    let calls: f64 = all.iter().filter_map(|(one, _)| one.calls_per_s).sum();
+    let work = all.iter().filter(|(one, _)| !statement::is_frame(&one.text));
+    let calls: f64 = work.filter_map(|(one, _)| one.calls_per_s).sum();
     let is_frequent = |one: &StatementTime| {
         one.calls_per_s.is_some_and(|own| own >= CALLS_PER_S_MIN && own >= calls * OF_CALLS_MIN)
     };

@@ -22,5 +22,6 @@ mod sized;
 mod standbys;
 mod told;
 mod typed;
+mod unseen;
 mod values;
 mod whose;

@@ -317,6 +317,24 @@ fn paced(scene: &mut Scene, dead_rows: u64) {
     scene.set("table", keys, json!({"bytes": 245_760_000, "live_rows": 500_000, "dead_rows": dead_rows, "index_bytes": 24_576_000}));
 }
 
+/// Vacuums in vain, with a holder of the horizon that is too young to explain them, and without any.
+#[test]
+fn a_young_holder_of_the_horizon_is_named_where_nothing_else_keeps_dead_rows() {
+    let told = |is_there: bool| {
+        let mut scene = Scene::healthy();
+        scene.drop_source("horizon");
+        let table = json!({"node": "n1", "database": "db", "relation": "public.usertable"});
+        scene.set("table", table, json!({"autovacuums": 20, "live_rows": 100_000, "dead_rows": 500_000}));
+        if is_there {
+            let keys = json!({"node": "n1", "kind": "session", "name": "billing", "pid": 77});
+            scene.set("horizon", keys, json!({"age_xids": 300, "age_s": 4.0}));
+        }
+        of(&scene.explain(), "VAC-04").missing.join(" ")
+    };
+    assert!(told(true).contains("session billing (pid 77) was seen, 4.0 s old at most"), "{}", told(true));
+    assert!(told(false).contains("nothing that holds back the horizon was seen"), "{}", told(false));
+}
+
 /// The scan is a small part of what it does: each page with a dead row is changed, which costs twenty times as much as to read it.
 #[test]
 fn a_vacuum_names_its_table_and_the_time_of_all_that_it_has_to_do() {
@@ -334,6 +352,17 @@ fn a_vacuum_names_its_table_and_the_time_of_all_that_it_has_to_do() {
     let finding = of(&found, "VAC-01");
     assert_eq!(finding.severity, Severity::Low, "{finding:?}");
     assert!(finding.claim.contains("of public.cart ends in 2 min"), "{}", finding.claim);
+
+    // The settings of the table come before those of the server.
+    let keys = json!({"node": "n1", "database": "db", "relation": "public.cart"});
+    scene.set(
+        "table",
+        keys,
+        json!({"autovacuum_options": "autovacuum_enabled=on, autovacuum_vacuum_cost_delay=100"}),
+    );
+    let found = scene.explain();
+    let finding = of(&found, "VAC-01");
+    assert_eq!(commands(finding), "ALTER TABLE public.cart RESET (autovacuum_vacuum_cost_delay);");
 
     // What VACUUM by hand may do is no setting of autovacuum, unless that says so.
     for (own, shown) in

@@ -40,6 +40,8 @@ pub struct Waiter {
     pub ticks: Series,
     /// How often a wait was another one than at the look before: the session got the lock, or gave up, and waits again.
     pub anew: u64,
+    /// The looks at which the root was idle in a transaction.
+    pub idle_looks: u64,
     /// The last look that knows for how long it had waited: its time, and that.
     pub(crate) last: Option<(u64, f64)>,
 }
@@ -85,6 +87,7 @@ impl Case {
             Some(wait_s) => waiter.look(t_us, wait_s),
             None => waiter.ticks.push(t_us, 0, 1.0),
         }
+        waiter.idle_looks += u64::from(word("root_state").starts_with("idle in transaction"));
         if waiter.pid == 0 || wait_s >= waiter.wait_s {
             *waiter = Waiter {
                 pid: number("pid"),
@@ -101,6 +104,7 @@ impl Case {
                 wait_s,
                 ticks: std::mem::take(&mut waiter.ticks),
                 anew: waiter.anew,
+                idle_looks: waiter.idle_looks,
                 last: waiter.last,
             };
         }

@@ -121,7 +121,7 @@ fn kinds<'a>(case: &'a Case, node: &str) -> Vec<Kind<'a>> {
         let state = Case::word_of(error, "sqlstate");
         let is_error = ["ERROR", "FATAL"].contains(&Case::word_of(error, "severity"));
         let is_of_node = [node, ""].contains(&Case::word_of(error, "node"));
-        let is_of_others = !["shared memory segment", "max_wal_senders", WITHOUT_IDENTITY]
+        let is_of_others = !["shared memory segment", "max_wal_senders", "pgsql_tmp", WITHOUT_IDENTITY]
             .iter()
             .any(|words| error.message.contains(words))
             && (OF_OTHERS.contains(&state)
@@ -138,6 +138,30 @@ fn kinds<'a>(case: &'a Case, node: &str) -> Vec<Kind<'a>> {
         kind.events.push(error);
     }
     with_refused(kinds.into_values().collect())
+}
+
+/// The same with what is known of each kind: those for which one setting decides are one kind, however their messages differ.
+fn with_known(kinds: Vec<Kind<'_>>) -> Vec<(Kind<'_>, Option<&'static Known>)> {
+    let mut found: Vec<(Kind<'_>, Option<&'static Known>)> = vec![];
+    for kind in kinds {
+        let state = Case::word_of(kind.first, "sqlstate");
+        let words = format!("{} {}", kind.first.message, Case::word_of(kind.first, "detail"));
+        let known = KNOWN.iter().find(|known| known.fits(state, &words));
+        let is_same = |other: &&mut (Kind<'_>, Option<&'static Known>)| {
+            known.is_some_and(|one| {
+                !one.setting.is_empty() && other.1.is_some_and(|other| std::ptr::eq(one, other))
+            })
+        };
+        match found.iter_mut().find(is_same) {
+            Some((same, _)) => {
+                same.count += kind.count;
+                same.refused += kind.refused;
+                same.events.extend(kind.events);
+            }
+            None => found.push((kind, known)),
+        }
+    }
+    found
 }
 
 /// Whether the server stopped, started or went away.
@@ -348,12 +372,9 @@ fn failing(case: &Case) -> Answer {
         let seconds = server.lines.ticks.window().length_us() as f64 / 1e6;
         let rate = |field: &str| server.lines.rate(field).unwrap_or(0.0);
         let transactions = rate("xact_rollback") + rate("xact_commit");
-        for kind in kinds(case, server.place) {
-            let Kind { first, count, .. } = kind;
+        for (kind, known) in with_known(kinds(case, server.place)) {
+            let count = kind.count;
             let per_s = count / seconds.max(1.0);
-            let state = Case::word_of(first, "sqlstate");
-            let words = format!("{} {}", first.message, Case::word_of(first, "detail"));
-            let known = KNOWN.iter().find(|known| known.fits(state, &words));
             let known = known.map(|known| leaked::or_by_a_client(case, &server, known));
             let ends_session = known.is_some_and(|known| ENDS_SESSION.contains(&known.sqlstate));
             // One block that is damaged is enough.

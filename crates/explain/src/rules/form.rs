@@ -4,7 +4,7 @@
 mod barrier;
 mod excess;
 mod kept;
-mod wide;
+pub(super) mod wide;
 
 use super::costly::{busy, in_a_line, severity, table_named};
 use super::paste::{AS_THE_APPLICATION, literal};

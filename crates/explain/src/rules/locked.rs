@@ -91,10 +91,7 @@ fn locked(case: &Case, time: &NodeTime, statement: &StatementTime) -> Option<(f6
 /// Whether a statement writes: by its verb, or, if it names no table itself, as the call of a function, by the WAL of an execution. What only ends a
 /// transaction, writes the record of that.
 fn writes(text: &str, wal_bytes: f64) -> bool {
-    let is_call = || {
-        let first = lowered(text).split([' ', ';']).next().unwrap_or_default().to_string();
-        wal_bytes >= WAL_OF_WRITE_MIN && !TRANSACTION.contains(&first.as_str())
-    };
+    let is_call = || wal_bytes >= WAL_OF_WRITE_MIN && !statement::is_frame(text);
     match statement::parse(text) {
         Ok(parsed) if matches!(parsed.verb, Verb::Insert | Verb::Update | Verb::Delete | Verb::Merge) => true,
         Ok(parsed) => parsed.tables.is_empty() && is_call(),
@@ -104,9 +101,6 @@ fn writes(text: &str, wal_bytes: f64) -> bool {
 
 /// Bytes of WAL of an execution that writes a row: the record of an insert has more.
 const WAL_OF_WRITE_MIN: f64 = 60.0;
-/// First words of statements that begin or end a transaction.
-const TRANSACTION: [&str; 8] =
-    ["begin", "start", "commit", "end", "rollback", "abort", "savepoint", "release"];
 
 /// Whether as many other statements write, so that the locks may guard something else. They may be too short for the list of the costliest.
 fn guards(case: &Case, time: &NodeTime, statement: &StatementTime) -> bool {

@@ -7,6 +7,7 @@ use crate::case::{Case, Thing};
 use crate::rule::Need::Field;
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
+use record::event::{self, Event};
 use record::finding::{Level, Severity};
 use record::watched::EVENT_TRIGGER;
 
@@ -47,6 +48,37 @@ fn judge(case: &Case) -> Answer {
     Answer::of(claims, || "processes of the servers in the middle of a login".to_string())
 }
 
+/// What the server logs of services that decide about logins and do not answer (`auth.c`), with the word for the service.
+const SERVICES: [(&str, &str); 4] = [
+    ("RADIUS", "RADIUS response"),
+    ("LDAP", " LDAP"),
+    ("ident", "Ident server"),
+    ("PAM", "pam_authenticate failed"),
+];
+/// Characters of such a line.
+const LINE_CHARS: usize = 120;
+
+/// The service that does not answer, by the server's log, as the end of a claim.
+fn asked(case: &Case, node: &str) -> Option<String> {
+    let lines = || {
+        let of_node = |event: &&Event| [node, ""].contains(&Case::word_of(event, "node"));
+        let logged = |event: &&Event| Case::word_of(event, "severity") == "LOG";
+        case.events_of(event::SERVER_LOG).filter(of_node).filter(logged)
+    };
+    SERVICES.into_iter().find_map(|(service, words)| {
+        let fits = |event: &&Event| {
+            event.message.contains(words) && ["timeout ", "could not ", "pam_"].iter().any(|begin| event.message.starts_with(begin))
+        };
+        let first = lines().find(fits)?;
+        let times: f64 = lines().filter(fits).map(|event| event.times()).sum();
+        Some(format!(
+            "; they wait for {service}, whose server does not answer, by the log: {} ({} in the recording): correct or replace that server in pg_hba.conf",
+            plain(&first.message, LINE_CHARS),
+            units::counted(times as usize, "time")
+        ))
+    })
+}
+
 fn of_node(case: &Case, node: &str) -> Option<Claim> {
     let is_its = |one: &Thing<'_>| one.lines.word("node") == node && one.lines.word("who") == "backends";
     let all = case.things("schedule").find(is_its)?;
@@ -71,6 +103,7 @@ fn of_node(case: &Case, node: &str) -> Option<Claim> {
     } else {
         ""
     };
+    let asked = asked(case, node);
     const NAMES: &str = "switch log_hostname off (ALTER SYSTEM SET log_hostname = off; SELECT pg_reload_conf();), or mend the name service of this host: each \
         connection waits for its answer. Else ";
     Some(
@@ -78,13 +111,14 @@ fn of_node(case: &Case, node: &str) -> Option<Claim> {
             Severity::High,
             Level::DiscriminatingCounter,
             format!(
-                "{node}: logins hang, in authentication or at the start of the session: {} on average, up to {}, and {}{by_name}",
+                "{node}: logins hang, in authentication or at the start of the session: {} on average, up to {}, and {}{by_name}{}",
                 units::counted(mean.round() as usize, "process"),
                 units::short(most),
                 match rate {
                     Some(rate) => format!("only {} sessions are opened a second", units::short(rate)),
                     None => "no session is opened".to_string(),
-                }
+                },
+                asked.unwrap_or_default()
             ),
         )
         .on_node(node)

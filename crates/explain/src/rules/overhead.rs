@@ -4,11 +4,13 @@
 mod cancelled;
 mod due;
 mod empty;
+mod inserting;
 mod pages;
 mod scattered;
 
-use super::costly::{busy, in_a_line, severity};
+use super::costly::{busy, in_a_line, plain, severity};
 use super::vacuum::is_delay;
+use super::vacuum::pacing::own_costs;
 use crate::case::{Case, Thing};
 use crate::rule::Need::{Facts, Field};
 use crate::rule::{Answer, Claim, Rule};
@@ -143,7 +145,11 @@ fn lost(table: &Thing<'_>) -> Option<(f64, f64)> {
     if !seen("dead_rows") && !seen("autovacuums") {
         return None;
     }
-    let gone = inserted - deleted - stayed;
+    let gone = (inserted - deleted - stayed).max(lines.series("dead_rows").map_or(0.0, |dead| {
+        // What became dead and was neither updated nor deleted was inserted in vain, however many rows there were before.
+        let grown = dead.last().unwrap_or(0.0) - dead.first().unwrap_or(0.0);
+        (grown - deleted - lines.sum("rows_updated").unwrap_or(0.0)).min(inserted)
+    }));
     (inserted > 0.0 && per_s >= INSERTS_PER_S_MIN).then_some((per_s, gone / inserted))
 }
 
@@ -158,18 +164,26 @@ fn in_vain(case: &Case) -> Answer {
         }
         for table in case.at("table", &time.node) {
             let relation = table.lines.word("relation");
-            let share = share_in(time, relation);
             let Some((per_s, gone)) = lost(&table) else { continue };
+            let (of_texts, function) = inserting::share_of(case, time, relation);
+            let share = share_in(time, relation).max(of_texts);
             if share < TABLE_SHARE_MIN || gone < LOST_SHARE_MIN {
                 continue;
             }
-            claims.push(in_vain_claim(time, &table, share, per_s, gone));
+            claims.push(in_vain_claim(time, &table, share, (per_s, gone), function));
         }
     }
     Answer::of(claims, || "rows inserted, against rows that are there or were deleted".to_string())
 }
 
-fn in_vain_claim(time: &NodeTime, table: &Thing<'_>, share: f64, per_s: f64, gone: f64) -> Claim {
+fn in_vain_claim(
+    time: &NodeTime,
+    table: &Thing<'_>,
+    share: f64,
+    (per_s, gone): (f64, f64),
+    function: Option<&str>,
+) -> Claim {
+    let by = function.map_or(String::new(), |name| format!(", by function {}()", plain(name, 60)));
     let relation = table.lines.word("relation");
     let live = table.lines.last("live_rows").unwrap_or(0.0);
     let dead = table.lines.last("dead_rows").unwrap_or(0.0);
@@ -177,7 +191,7 @@ fn in_vain_claim(time: &NodeTime, table: &Thing<'_>, share: f64, per_s: f64, gon
         severity(share),
         Level::DiscriminatingCounter,
         format!(
-            "{}: {} rows are inserted into {relation} a second, and {} of them fail and are rolled back, while their transactions commit",
+            "{}: {} rows are inserted into {relation} a second{by}, and {} of them fail and are rolled back, while their transactions commit",
             time.node,
             units::short(per_s),
             units::percent(gone.min(1.0))
@@ -219,7 +233,7 @@ pub(super) fn defines(statement: &StatementTime) -> bool {
 fn event_triggers(case: &Case, node: &str) -> Option<String> {
     let all = case.facts(EVENT_TRIGGER).filter(|fact| fact.node == node);
     let words: Vec<String> = all.map(|fact| format!("{} ({})", fact.name, fact.value)).collect();
-    (!words.is_empty()).then(|| format!("event trigger {}", super::costly::plain(&words.join(", "), 120)))
+    (!words.is_empty()).then(|| format!("event trigger {}", plain(&words.join(", "), 120)))
 }
 
 fn definitions(case: &Case) -> Answer {
@@ -330,9 +344,7 @@ fn paced(case: &Case, table: &Thing<'_>) -> Option<String> {
     let mut vacuums = case.at("progress", node).filter(|progress| progress.lines.word("command") == "vacuum");
     let is_at_work = vacuums.any(|progress| progress.lines.word("relation") == relation);
     let sleeps = case.waits(node)?.share(Who::Vacuum, is_delay)?;
-    let options =
-        table.lines.word("autovacuum_options").split(", ").filter(|option| option.contains("_cost_"));
-    let options = options.collect::<Vec<_>>().join(", ");
+    let options = own_costs(table);
     let whose =
         if options.is_empty() { String::new() } else { format!(", by settings of the table ({options})") };
     (is_at_work && sleeps >= PACED_SHARE_MIN).then(|| {

@@ -65,7 +65,7 @@ fn judge(case: &Case) -> Answer {
             claims.extend(known(case, time, statement, &policies));
         }
     }
-    for planned in planned(case, SHARE_MIN).filter(does_more) {
+    for planned in planned(case, SHARE_MIN).filter(|planned| does_more(case, planned)) {
         claims.extend(unknown(case, &planned, &policies));
     }
     Answer::of(claims, || "statements on tables with row-level security, and their policies".to_string())
@@ -160,7 +160,7 @@ fn known<'a>(
     let relation = work.policy.relation.as_str();
     let rows = rows_read(case, time, statement, relation).filter(|rows| *rows >= ROWS_MIN);
     let planned = plan_of(case, time, statement);
-    let does_more = planned.as_ref().is_some_and(does_more);
+    let does_more = planned.as_ref().is_some_and(|planned| does_more(case, planned));
     let index = work.column.as_deref().and_then(|column| index_on(case, time, relation, column));
     let lacks_index = index.is_none() && work.column.is_some() && has_indexes(case, time, relation);
     let each = rows.and_then(|rows| each_ms(time, statement, rows));

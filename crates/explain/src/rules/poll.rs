@@ -1,7 +1,8 @@
 //! SES-08: programs that ask again and again for work that is not there.
 
 use super::costly::{busy, in_a_line, lowered, plain};
-use crate::case::Case;
+use crate::case::{Case, Thing};
+use crate::node_time;
 use crate::rule::Need::Field;
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
@@ -13,7 +14,7 @@ pub(super) const RULES: &[Rule] = &[Rule {
     title: "a program asks again and again, and finds nothing",
     needs: &[Field("statement", "calls"), Field("statement", "rows"), Field("server", "sessions_active")],
     limits: "a SELECT, UPDATE or DELETE of a table that runs 500 times a second, 40 % of all statements, and returns or changes one row in 1,000 executions \
-        or fewer; high with 1,000 a second and 70 %; low without an order or a limit, where it compares a column with a value; the same of a SELECT that \
+        or fewer (20 with an order or a limit); high with 1,000 a second and 70 %, or with 30 % of the session time waiting for a CPU; low without an order or a limit, where it compares a column with a value; the same of a SELECT that \
         tries to get an \
         advisory lock, whatever it returns: never high (ours)",
     judge,
@@ -26,9 +27,13 @@ const CALLS_PER_S_MIN: f64 = 500.0;
 const OF_CALLS_MIN: f64 = 0.4;
 /// Rows for each execution.
 const ROWS_MAX: f64 = 0.001;
+/// The same of one that takes the next row of an order: now and then there is work.
+const ROWS_OF_QUEUE_MAX: f64 = 0.02;
 /// From here on it is high.
 const CALLS_PER_S_HIGH: f64 = 1_000.0;
+/// The share of its calls; with sessions that wait for a CPU, [`OF_CALLS_MIN`] is enough.
 const OF_CALLS_HIGH: f64 = 0.7;
+const WAITING_HIGH: f64 = 0.3;
 /// Characters of a statement in a claim.
 const STATEMENT_CHARS: usize = 100;
 
@@ -66,14 +71,19 @@ fn judge(case: &Case) -> Answer {
                 .filter(|line| line.lines.word("query_id") == query_id);
             lines.filter_map(|line| line.lines.rate(field)).sum::<f64>()
         };
-        let all: f64 =
-            case.at("statement", time.node.as_str()).filter_map(|line| line.lines.rate("calls")).sum();
+        // What begins and ends transactions belongs to their work.
+        let is_work =
+            |line: &Thing<'_>| !case.query(line.lines.word("query_id")).is_some_and(statement::is_frame);
+        let all = case.at("statement", time.node.as_str()).filter(is_work);
+        let all: f64 = all.filter_map(|line| line.lines.rate("calls")).sum();
         let Some(server) = case.one("server", &time.node) else { continue };
         for one in &time.statements {
             let (calls, rows) = (rate(&one.query_id, "calls"), rate(&one.query_id, "rows"));
             let share = calls / all.max(f64::MIN_POSITIVE);
             let tries = tries_a_lock(sent(one));
-            let finds_nothing = tries || rows <= calls * ROWS_MAX && looks(sent(one));
+            let is_queue = takes_the_next(sent(one));
+            let most = if is_queue { ROWS_OF_QUEUE_MAX } else { ROWS_MAX };
+            let finds_nothing = tries || rows <= calls * most && looks(sent(one));
             if calls < CALLS_PER_S_MIN || share < OF_CALLS_MIN || !finds_nothing {
                 continue;
             }
@@ -81,8 +91,8 @@ fn judge(case: &Case) -> Answer {
                 claims.push(of_lock(&time.node, one, calls, share).during([server.ticks.window()]));
                 continue;
             }
-            let is_high = calls >= CALLS_PER_S_HIGH && share >= OF_CALLS_HIGH;
-            let is_queue = takes_the_next(sent(one));
+            let waiting = node_time::share_of_part(time, node_time::FOR_CPU);
+            let is_high = calls >= CALLS_PER_S_HIGH && (share >= OF_CALLS_HIGH || waiting >= WAITING_HIGH);
             let as_what = if is_queue {
                 ", as a program does that polls without a pause"
             } else {

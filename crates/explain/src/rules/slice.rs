@@ -2,6 +2,7 @@
 //! the wait events, what they mean, what excludes the neighbours, and what to do.
 
 use super::costly::{busy, severity};
+use super::form::wide;
 use super::savepoints;
 use crate::case::Case;
 use crate::node_time;
@@ -10,7 +11,7 @@ use crate::rule::{Answer, Claim, Need, Rule};
 use crate::units;
 use crate::waits::Who;
 use record::escape::one_line;
-use record::finding::{Level, Severity};
+use record::finding::{Level, NodeTime, Severity};
 use record::watched::Fact;
 
 const NEEDS: &[Need] = &[Looked("wait")];
@@ -450,6 +451,19 @@ fn is_linked(case: &Case, node: &str) -> bool {
     has("dblink") && !has("postgres_fdw")
 }
 
+/// What is sent, where it is large values that a statement with all columns takes along.
+fn large_values(case: &Case, time: &NodeTime, kind: &Kind) -> Option<String> {
+    let (query_id, share) =
+        case.waits(&time.node)?.worst_statement(kind.fits).filter(|_| kind.what == CLIENT_WRITE.what)?;
+    let statement = time.statements.iter().find(|one| one.query_id == query_id)?;
+    let (relation, each) = wide::of_all_columns(case, time, statement)?;
+    Some(format!(
+        "; {} of them run SELECT * on {relation}, whose rows have {} each with their large values (TOAST)",
+        units::percent(share),
+        units::bytes(each)
+    ))
+}
+
 /// The session that makes the others wait, where one does, as the end of a claim.
 fn whose(case: &Case, node: &str, kind: &Kind) -> String {
     let oldest = savepoints::oldest(case, node).filter(|_| kind.what == SUBTRANSACTIONS.what);
@@ -476,6 +490,11 @@ fn judge(case: &Case, kind: &Kind) -> Answer {
         }
         events.sort_by(|left, right| right.1.total_cmp(&left.1));
         let names: Vec<&str> = events.iter().take(3).map(|(name, _)| name.as_str()).collect();
+        let large = large_values(case, time, kind);
+        let text = match large {
+            Some(_) => format!("{}; {}", wide::NAME_COLUMNS, kind.text),
+            None => kind.text.to_string(),
+        };
         let mut claim = Claim::new(
             (kind.severity)(case, &time.node, share),
             Level::DiscriminatingCounter,
@@ -484,7 +503,7 @@ fn judge(case: &Case, kind: &Kind) -> Answer {
                 time.node,
                 units::percent(share),
                 kind.what,
-                whose(case, &time.node, kind)
+                large.unwrap_or_else(|| whose(case, &time.node, kind))
             ),
         )
         .on_node(&time.node)
@@ -506,7 +525,7 @@ fn judge(case: &Case, kind: &Kind) -> Answer {
                         one_line(text, STATEMENT_CHARS)
                     ))
                 })
-                .remedy(kind.text, kind.commands),
+                .remedy(text, kind.commands),
         );
     }
     Answer::of(claims, || "what the sessions waited for".to_string())

@@ -325,6 +325,34 @@ fn high_from(case: &Case, node: &str, name: &str) -> f64 {
     if is_long { LOGGED_LONG_PER_S_HIGH } else { LOGGED_PER_S_HIGH }
 }
 
+/// Rows that a second passes from step to step of plans of which every row is timed, from which on the timing takes much of the time.
+const TIMED_ROWS_PER_S_MIN: f64 = 100_000.0;
+/// The share of the session time of such statements, from which on it is high.
+const SHARE_TIMED_HIGH: f64 = 0.3;
+
+/// Where auto_explain times every row of every statement: the share of the session time of the statements with such plans, and their rows a second.
+fn timed_rows(case: &Case, node: &str, name: &str) -> Option<(f64, f64)> {
+    let is =
+        |setting: &str, value: &str, default: &str| case.setting(node, setting).unwrap_or(default) == value;
+    let all = name.starts_with("auto_explain")
+        && is("auto_explain.log_analyze", "on", "off")
+        && is("auto_explain.log_timing", "on", "on")
+        && case
+            .setting(node, "auto_explain.sample_rate")
+            .is_none_or(|rate| rate.parse::<f64>().is_ok_and(|rate| rate >= 0.5));
+    let time =
+        node_time::all(case).iter().find(|time| time.node == node && !time.is_idle()).filter(|_| all)?;
+    let rows_of = |one: &StatementTime| -> f64 {
+        let nodes = case.at("plan_node", node).filter(|found| found.lines.word("query_id") == one.query_id);
+        nodes.filter_map(|found| found.lines.last("rows_planned")).sum::<f64>()
+            * one.calls_per_s.unwrap_or(0.0)
+    };
+    let each: Vec<(f64, f64)> = time.statements.iter().map(|one| (one.share, rows_of(one))).collect();
+    let rows: f64 = each.iter().map(|(_, rows)| rows).sum();
+    let share: f64 = each.iter().filter(|(_, rows)| *rows > 0.0).map(|(share, _)| share).sum();
+    (rows >= TIMED_ROWS_PER_S_MIN).then_some((share, rows))
+}
+
 /// The commands that end it.
 fn less_logged(name: &str) -> Vec<&'static str> {
     match name {
@@ -389,21 +417,28 @@ fn logged(case: &Case) -> Answer {
             continue;
         }
         let reset = owner.map(|owner| reset_command(owner, name)).unwrap_or_default();
+        let timed = timed_rows(case, server.place, name);
         claims.push(
             Claim::new(
                 match per_s {
                     _ if let Some(share) = blocked => severity(share),
+                    _ if timed.is_some_and(|(share, _)| share >= SHARE_TIMED_HIGH) => Severity::High,
+                    _ if timed.is_some() => Severity::Medium,
                     many if many >= high_from(case, server.place, name) => Severity::High,
                     many if many >= LOGGED_PER_S_MEDIUM => Severity::Medium,
                     _ => Severity::Low,
                 },
                 Level::CoOccurrence,
                 format!(
-                    "{}: each of {} statements a second{} is written to the server's log ({name} = {value}){}",
+                    "{}: each of {} statements a second{} is written to the server's log ({name} = {value}){}{}",
                     server.place,
                     units::short(per_s),
                     owner.map(|owner| format!(" that is of {owner}")).unwrap_or_default(),
-                    blocked.map(in_pipe).unwrap_or_default()
+                    blocked.map(in_pipe).unwrap_or_default(),
+                    timed.map_or(String::new(), |(_, rows)| format!(
+                        ", with its plan and the time of each row in each step (auto_explain.log_analyze): {} rows a second are timed, by the plans",
+                        units::short(rows)
+                    ))
                 ),
             )
             .on_node(server.place)

@@ -83,7 +83,15 @@ fn judge(case: &Case) -> Answer {
 
 fn of_node(case: &Case, time: &NodeTime) -> Option<Claim> {
     let thrown = thrown_per_s(case, &time.node).filter(|per_s| *per_s >= ENTRIES_PER_S_MIN)?;
-    let unknown = (1.0 - counted_sessions(case, &time.node) / time.active.max(f64::MIN_POSITIVE)).max(0.0);
+    // A statement of which no execution has ended, or ended without an error, is not counted either, and is known all the same.
+    let unended: f64 = time
+        .statements
+        .iter()
+        .filter(|one| !one.is_counted && !one.text.is_empty())
+        .map(|one| one.sessions)
+        .sum();
+    let known = counted_sessions(case, &time.node) + unended;
+    let unknown = (1.0 - known / time.active.max(f64::MIN_POSITIVE)).max(0.0);
     let in_lock = node_time::share_waiting(case, &time.node, |kind, event| {
         kind == "LWLock" && event.to_ascii_lowercase().contains("pg_stat_statements")
     })

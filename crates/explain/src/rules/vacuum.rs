@@ -6,6 +6,7 @@ mod eager;
 mod forgotten;
 mod horizon;
 mod off;
+pub(crate) mod pacing;
 mod wraparound;
 
 use crate::case::{Case, Lines, Thing};
@@ -275,20 +276,11 @@ fn delayed(case: &Case) -> Answer {
         ))
         .with(left.as_ref(), |claim, left| claim.because(left.because()))
         .not(format!("disk or WAL: only {} of their samples wait for those", units::percent(phase.share_of(waits, |kind, _| kind == "IO"))));
-        claims.push(
-            with_pace(case, node, claim)
-                .because(format!(
-                    "without the delay it runs up to {} times as fast, until another resource is the limit (VAC-02: the WAL)",
-                    units::short(1.0 / (1.0 - share).max(0.01)),
-                ))
-                .remedy(
-                    "remove the delay while the host has no other load; after the next load run VACUUM (FREEZE), or load with COPY .. FREEZE",
-                    &[
-                        "ALTER SYSTEM SET autovacuum_vacuum_cost_delay = 0; SELECT pg_reload_conf();",
-                        "ALTER SYSTEM SET autovacuum_vacuum_cost_limit = 10000; SELECT pg_reload_conf(); -- the gentler alternative",
-                    ],
-                ),
-        );
+        let claim = with_pace(case, node, claim).because(format!(
+            "without the delay it runs up to {} times as fast, until another resource is the limit (VAC-02: the WAL)",
+            units::short(1.0 / (1.0 - share).max(0.01)),
+        ));
+        claims.push(pacing::without_delay(case, node, claim));
     }
     Answer::of(claims, || "what autovacuum workers waited for".to_string())
 }
@@ -474,6 +466,22 @@ fn since_run(table: &Thing<'_>, runs: &Series) -> f64 {
     (rate("rows_updated") + rate("rows_deleted")) * between_s * RUNS_LATE
 }
 
+/// What is known of what keeps dead rows, where no holder of the horizon is old enough to explain them.
+fn young_holder(case: &Case, place: &str) -> String {
+    let age_s = |holder: &Thing<'_>| holder.lines.max("age_s").unwrap_or(0.0);
+    let oldest = case.at("horizon", place).max_by(|a, b| age_s(a).total_cmp(&age_s(b)));
+    match oldest {
+        Some(holder) => format!(
+            "what keeps the rows: of what holds back the horizon, {} was seen, {} old at most; a query, a cursor or a slot that is older may have been \
+             there between two samples, or many young ones take turns",
+            holder_words(&holder),
+            units::seconds(age_s(&holder))
+        ),
+        None => "what keeps the rows: nothing that holds back the horizon was seen; a long query, a cursor or a slot may have been there between two samples"
+            .to_string(),
+    }
+}
+
 fn fruitless(case: &Case) -> Answer {
     let mut claims = vec![];
     for table in case.things("table") {
@@ -524,8 +532,7 @@ fn fruitless(case: &Case) -> Answer {
             ));
         }
         claims.push(if held.is_empty() {
-            claim.lacking("what keeps the rows: nothing that holds back the horizon was seen; a long query, a cursor or a slot may have been there \
-                between two samples").remedy(
+            claim.lacking(young_holder(case, table.place)).remedy(
                 "look for what holds back the horizon while it lasts; if there is nothing, the rows become dead faster than the cost limit lets \
                     vacuum remove them",
                 &["SELECT pid, state, age(backend_xmin) AS xmin_age, now() - xact_start AS age, left(query, 60) AS query FROM pg_stat_activity WHERE \

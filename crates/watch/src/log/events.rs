@@ -29,7 +29,7 @@ const CANCELLED: &str = "canceling autovacuum task";
 const ZONE_STEP_US: i64 = 15 * 60 * 1_000_000;
 
 /// Other lines that are recorded, by a part of the message, with any severity: whose lines they are.
-const TELLING: [(&str, By); 39] = [
+const TELLING: [(&str, By); 46] = [
     ("checkpoints are occurring too frequently", By::Server),
     ("was terminated by signal", By::Main),
     ("exited with exit code", By::Main),
@@ -62,6 +62,14 @@ const TELLING: [(&str, By); 39] = [
     ("Too many open files", By::Any),
     ("Cannot allocate memory", By::Any),
     ("No space left on device", By::Any),
+    // What the services that decide about logins answer, or do not: `auth.c`.
+    ("timeout waiting for RADIUS response", By::Any),
+    ("could not perform initial LDAP", By::Any),
+    ("could not search LDAP", By::Any),
+    ("could not initialize LDAP", By::Any),
+    ("could not connect to Ident server", By::Any),
+    ("could not receive response from Ident server", By::Any),
+    ("could not receive RADIUS response", By::Any),
     // What clients and files of settings do: `backend_startup.c`, `pqcomm.c`, `be-secure.c`, `hba.c`, `guc-file.l`.
     ("invalid length of startup packet", By::Any),
     ("invalid startup packet", By::Any),

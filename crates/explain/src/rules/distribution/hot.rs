@@ -1,7 +1,7 @@
 //! DIST-06: sessions that compete for rows or pages: of which table, behind whom.
 
 use super::joined;
-use crate::case::{Case, Waiter};
+use crate::case::Case;
 use crate::rule::{Answer, Claim};
 use crate::rules::costly::{lowered, plain};
 use crate::rules::{lock, reference};
@@ -39,7 +39,7 @@ fn masked_share(case: &Case, node: &str) -> f64 {
     if waiting >= 1.0 { waiting / active.max(f64::MIN_POSITIVE) } else { 0.0 }
 }
 
-/// Holders that are idle in a transaction, of those that the longest waits were for.
+/// Waits behind holders that are idle in a transaction, of all.
 const IDLE_ROOTS_SHARE: f64 = 0.5;
 /// Of the waits for rows, those for rows of one table that is named in a claim.
 const MOST_SHARE: f64 = 0.5;
@@ -136,7 +136,7 @@ fn claim(case: &Case, node: &str, waits: &Waits, (share, locks): (f64, f64)) -> 
     .with((roots == 0).then_some(()), |claim, ()| claim.lacking("which relation: no blocked sessions were recorded"))
     .with(is_idle.then_some(idle_share), |claim, share| {
         claim.number("idle_holder_share", share).because(format!(
-            "{} of the longest waits ended behind a session that was idle in a transaction: its program did something else with the row locked",
+            "{} of the waits were behind a session that was idle in a transaction: its program did something else with the row locked",
             units::percent(share)
         ))
     })
@@ -174,11 +174,14 @@ fn last_of_idle(case: &Case, node: &str) -> Option<String> {
     Some(format!("the last statement of the idle holders{who}: {text}"))
 }
 
-/// Of the longest waits, those behind a session that is idle in a transaction.
+/// Of the waits at all looks, those behind a session that was idle in a transaction.
 fn idle_roots_share(case: &Case, node: &str) -> f64 {
-    let waiters: Vec<&Waiter> = case.waiters(node).collect();
-    let idle = waiters.iter().filter(|waiter| waiter.root_state.starts_with("idle in transaction")).count();
-    idle as f64 / (waiters.len().max(1) as f64)
+    let (mut idle, mut all) = (0, 0);
+    for waiter in case.waiters(node) {
+        idle += waiter.idle_looks;
+        all += waiter.ticks.readings();
+    }
+    idle as f64 / (all.max(1) as f64)
 }
 
 /// Whether a statement takes the next row of a queue, for which it waits: it locks the first one of an order.

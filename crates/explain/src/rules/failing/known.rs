@@ -41,7 +41,7 @@ pub(super) struct Known {
     pub(super) text: &'static str,
 }
 
-pub(super) const KNOWN: [Known; 33] = [
+pub(super) static KNOWN: [Known; 34] = [
     Known {
         sqlstate: "53300",
         words: &["standby connections", "max_wal_senders"],
@@ -249,6 +249,14 @@ pub(super) const KNOWN: [Known; 33] = [
         text: "raise max_locks_per_transaction (a restart; the lock table has room for that many locks for each of max_connections), or touch fewer \
             partitions in one \
             transaction",
+    },
+    Known {
+        sqlstate: "53100",
+        words: &["pgsql_tmp", "No space left"],
+        what: "statements fail, because the volume of temporary files is full: sorts and hash tables that do not fit into work_mem are written there",
+        setting: "temp_tablespaces",
+        text: "give that volume more room, or let temporary files go elsewhere (temp_tablespaces; empty, they go where the database is); let fewer such \
+            statements run at once, and give them more work_mem; temp_file_limit keeps one session from filling it for all",
     },
     Known {
         sqlstate: "53100",

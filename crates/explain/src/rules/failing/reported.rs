@@ -31,7 +31,7 @@ const ONE: (f64, f64) = (1.0, 0.0);
 const LOG: &str =
     "SELECT pg_current_logfile(); -- with log_connections = on the log has the addresses of such clients";
 
-const REPORTED: [Reported; 8] = [
+static REPORTED: [Reported; 11] = [
     Reported {
         begins: "",
         has: "of startup packet",
@@ -51,6 +51,35 @@ const REPORTED: [Reported; 8] = [
         what: "clients go away without ending their session: programs that are killed or exit without closing it, or a firewall or load balancer that cuts \
             the connection; what was not committed is lost",
         text: "find the program, and let it close its connections; against devices that cut idle ones set tcp_keepalives_idle below their limit",
+        command: LOG,
+    },
+    Reported {
+        begins: "could not accept SSL connection",
+        has: "certificate expired",
+        least: OF_CLIENTS,
+        severity: Severity::High,
+        what: "clients refuse the server's certificate, because it has expired: each new connection that checks it fails, and those that are open go on",
+        text: "renew the certificate (and those of its authority, if it is one of these), and let the server read it: SELECT pg_reload_conf() is enough; \
+            watch its date from now on",
+        command: "$ openssl x509 -noout -enddate -in \"$(psql -Atc \"SELECT CASE WHEN left(current_setting('ssl_cert_file'), 1) = '/' THEN '' ELSE \
+            current_setting('data_directory') || '/' END || current_setting('ssl_cert_file')\")\"",
+    },
+    Reported {
+        begins: "could not accept SSL connection",
+        has: "unknown ca",
+        least: OF_CLIENTS,
+        severity: Severity::Medium,
+        what: "clients refuse the server's certificate, because they do not know the authority that signed it: each new connection that checks it fails",
+        text: "give these clients the certificate of the authority (sslrootcert), or the server one that is signed by an authority which they know",
+        command: LOG,
+    },
+    Reported {
+        begins: "could not accept SSL connection",
+        has: "certificate verify failed",
+        least: OF_CLIENTS,
+        severity: Severity::Medium,
+        what: "the server refuses the certificates of clients: they have expired, are revoked, or an authority signed them that it does not know (ssl_ca_file)",
+        text: "look at the date and the authority of the client's certificate; the DETAIL of the log's lines names it",
         command: LOG,
     },
     Reported {
@@ -132,7 +161,11 @@ pub(super) fn claims(case: &Case, server: &Thing<'_>) -> Vec<Claim> {
         .filter(|event| [server.place, ""].contains(&Case::word_of(event, "node")))
         .collect();
     let claim = |kind: &Reported| {
-        let of_kind: Vec<&&Event> = lines.iter().filter(|event| kind.fits(&event.message)).collect();
+        // The first that fits: the last ones of their words are for the rest.
+        let is_it = |event: &&&Event| {
+            REPORTED.iter().find(|one| one.fits(&event.message)).is_some_and(|one| std::ptr::eq(one, kind))
+        };
+        let of_kind: Vec<&&Event> = lines.iter().filter(is_it).collect();
         let count: f64 = of_kind.iter().map(|event| event.times()).sum();
         let is_often = count >= kind.least.0 && count / seconds >= kind.least.1;
         of_kind

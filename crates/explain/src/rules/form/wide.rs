@@ -1,10 +1,13 @@
 //! PLAN-34: large values that a statement fetches with its rows.
 
 use super::{BLOCKS_MIN, Found, Seen};
-use crate::rules::costly::plain;
+use crate::case::Case;
+use crate::rules::costly::{is_name_of, plain};
 use crate::rules::paste::literal;
 use crate::rules::plan::{Planned, plan_of};
 use crate::units;
+use record::finding::{NodeTime, StatementTime};
+use record::statement;
 
 /// Bytes of a row with its large values, and blocks for each row that is returned: its own, and those of its large values.
 const ALL_COLUMNS_MIN: (f64, f64) = (4_096.0, 4.0);
@@ -24,6 +27,22 @@ fn wide_columns(seen: &Seen<'_>, relation: &str) -> String {
 
 /// Characters of a list of columns in a claim.
 const COLUMNS_CHARS: usize = 120;
+
+/// What to do.
+pub(crate) const NAME_COLUMNS: &str = "name the columns that are needed: a large value lies in pieces of 2 kB in another table, which are read, put together, \
+    decompressed and sent only if its column is named; columns that are seldom needed belong into a table of their own";
+
+/// The only table of a statement that takes all columns, and the bytes of its rows, where these are mostly large values.
+pub(crate) fn of_all_columns(case: &Case, time: &NodeTime, one: &StatementTime) -> Option<(String, f64)> {
+    let parsed = statement::parse(&one.text).ok().filter(|parsed| parsed.tables.len() == 1)?;
+    let takes_all = statement::shape(&one.text).is_ok_and(|shape| shape.takes_all_columns);
+    let table = case
+        .at("table", &time.node)
+        .find(|table| is_name_of(&parsed.tables[0], table.lines.word("relation")))
+        .filter(|_| takes_all)?;
+    let each = table.lines.last("bytes")? / table.lines.last("live_rows").filter(|rows| *rows >= 1.0)?;
+    (each >= ALL_COLUMNS_MIN.0).then(|| (table.lines.word("relation").to_string(), each))
+}
 
 pub(super) fn values(seen: &Seen<'_>) -> Option<Found> {
     let table = seen.table.as_ref().filter(|_| seen.tables == 1)?;
@@ -62,9 +81,7 @@ pub(super) fn values(seen: &Seen<'_>) -> Option<Found> {
         "SELECT attname, avg_width FROM pg_stats WHERE format('%I.%I', schemaname, tablename) = {} ORDER BY avg_width DESC LIMIT 5; -- what is large",
         literal(&relation)
     )];
-    let remedy = "name the columns that are needed: a large value lies in pieces of 2 kB in another table, which are read, put together, decompressed \
-        and sent only if its column is named; columns that are seldom needed belong into a table of their own";
-    let mut found = seen.found(text, remedy, commands);
+    let mut found = seen.found(text, NAME_COLUMNS, commands);
     found.evidence.push(format!(
         "{} blocks for each row; {relation} has {} with its large values",
         units::short(per_row),

@@ -3,7 +3,7 @@
 
 use super::index::{self, Scan};
 use super::settings::own_setting;
-use super::{Planned, SHARE_MIN, below, planned, refuted, severity, skew, tree};
+use super::{Planned, SHARE_MIN, below, planned, refuted, sent, severity, skew, tree};
 use crate::case::engine::reset_command;
 use crate::case::{Case, Thing};
 use crate::rule::Answer;
@@ -76,10 +76,10 @@ const NOT_VOLATILE: [&str; 46] = [
 ];
 
 /// A reason why the planner leaves an index aside, and what to do.
-struct Reason {
-    why: String,
-    text: &'static str,
-    commands: Vec<String>,
+pub(super) struct Reason {
+    pub(super) why: String,
+    pub(super) text: &'static str,
+    pub(super) commands: Vec<String>,
 }
 
 /// Functions that a filter calls, in the order of the text.
@@ -249,17 +249,6 @@ fn has_other_operator(case: &Case, planned: &Planned<'_>, relation: &str) -> boo
     has_operator && extensions.any(|fact| fact.node == planned.time.node && fact.name == "intarray")
 }
 
-/// A column of integers that the plan compares with a parameter.
-fn integer_of(planned: &Planned<'_>, relation: &str) -> Option<String> {
-    let of_table = planned.nodes.iter().filter(|node| node.lines.word("relation") == relation);
-    let types = of_table.flat_map(|node| node.lines.word("column_types").split("; "));
-    let is_integer = |kind: &str| ["smallint", "integer", "bigint"].contains(&kind);
-    types
-        .filter_map(|one| one.rsplit_once(' '))
-        .find(|(_, kind)| is_integer(kind))
-        .map(|(name, _)| name.to_string())
-}
-
 /// Whether an index has trigrams.
 fn has_trigrams(case: &Case, planned: &Planned<'_>, index: &str) -> bool {
     let mut indexes = case.at("plan_index", planned.time.node.as_str());
@@ -278,11 +267,6 @@ const OWN_REMEDY: &str = "take the setting of the role back, if it is not meant:
 const SETTINGS_COMMAND: &str = "SELECT coalesce(d.datname, '(all databases)') AS database, coalesce(r.rolname, '(all roles)') AS role, s.setconfig \
     FROM pg_db_role_setting s LEFT JOIN pg_database d ON d.oid = s.setdatabase LEFT JOIN pg_roles r ON r.oid = s.setrole;";
 const FUNCTIONS_COMMAND: &str = "SELECT oid::regprocedure, proconfig FROM pg_proc WHERE proconfig::text ~ 'enable_|_cost|plan_cache_mode';";
-const OTHER_TYPE: &str = "its sessions send a parameter of another type (numeric, as decimals of a driver, for a column of integers is compared by a cast of \
-    the column), or have other settings or older plans";
-const TYPE_REMEDY: &str = "look at the type that the driver sends: bind an integer, or write CAST($1 AS bigint). If it is one already, look for planner \
-    settings (enable_..., random_page_cost, plan_cache_mode) of the role, the database, a function or the connection; a session that prepared its statement \
-    before the index existed needs DISCARD PLANS, or a new connection";
 const FREQUENT_REMEDY: &str = "keep what such executions compute from most of the table (a summary table, a materialized view), or let them ask for fewer \
     rows: a second condition with an index for both. For one value alone, a partial index or a partition of its own leaves the other rows out";
 const SEARCHED_REMEDY: &str = "look at the values that are searched for: let a search ask for all of its words, leave out words that most rows have (a stop \
@@ -356,13 +340,13 @@ fn why_unlike(case: &Case, planned: &Planned<'_>, relation: &str, index: &str) -
         );
         return Reason { why, text: SEARCHED_REMEDY, commands: vec![] };
     }
-    let (why, text) = match () {
-        () if has_other_operator(case, planned, relation) => (OTHER_OPERATOR, OPERATOR_REMEDY),
-        () if has_trigrams(case, planned, index) => (TRIGRAMS, SETTINGS_REMEDY),
-        () if integer_of(planned, relation).is_some() => (OTHER_TYPE, TYPE_REMEDY),
-        () => ("its sessions have other settings or older plans", SETTINGS_REMEDY),
-    };
-    Reason { why: why.to_string(), text, commands: vec![] }
+    let reason = |why: &str, text| Reason { why: why.to_string(), text, commands: vec![] };
+    match sent::of_other_type(planned, relation) {
+        _ if has_other_operator(case, planned, relation) => reason(OTHER_OPERATOR, OPERATOR_REMEDY),
+        _ if has_trigrams(case, planned, index) => reason(TRIGRAMS, SETTINGS_REMEDY),
+        Some(reason) => reason,
+        None => reason("its sessions have other settings or older plans", SETTINGS_REMEDY),
+    }
 }
 
 pub(super) fn unlike_the_plan(case: &Case) -> Answer {

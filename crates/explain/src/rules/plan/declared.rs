@@ -91,7 +91,7 @@ fn of_column(case: &Case, planned: &Planned<'_>) -> Option<Declared> {
 
 fn claim(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
     let has_loop = planned.nodes.iter().any(|node| node.lines.word("kind") == "Nested Loop");
-    if !has_loop || !does_more(planned) {
+    if !has_loop || !does_more(case, planned) {
         return too_many(case, planned)
             .or_else(|| super::rows::claim(case, planned))
             .or_else(|| guessed(case, planned));

@@ -384,7 +384,7 @@ fn never_analysed<'a>(case: &'a Case, planned: &Planned<'_>) -> Option<Unanalyse
         .nodes
         .iter()
         .any(|node| node.lines.word("kind") == "Nested Loop" && !node.lines.word("filter").is_empty());
-    Some(Unanalysed { facts, is_filtered_loop, does_more: does_more(planned) })
+    Some(Unanalysed { facts, is_filtered_loop, does_more: does_more(case, planned) })
 }
 
 const NO_ROWS: &str = "pg_stats has no row for any column of it";
@@ -409,9 +409,17 @@ fn unanalysed(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
         (false, false) => "",
     };
     let relation = plain(&found.facts[0].name, WORDS_CHARS);
+    let mut tables = case.at("table", &planned.time.node);
+    let table = tables.find(|table| table.lines.word("relation") == found.facts[0].name);
+    let was_analysed =
+        table.and_then(|table| table.lines.last("analyzes_total")).is_some_and(|times| times > 0.0);
     let (is, why, text) = match found.has_none() {
         true => (
-            "a table without any statistics: nothing has analysed it, as after an upgrade (pg_upgrade), a restore or a load, and the planner guesses",
+            if was_analysed {
+                "a table without any statistics: when it was analysed it had no rows, or none that were visible, and the planner guesses"
+            } else {
+                "a table without any statistics: nothing has analysed it, as after an upgrade (pg_upgrade), a restore or a load, and the planner guesses"
+            },
             NO_ROWS,
             NOW,
         ),

@@ -5,6 +5,7 @@ use super::{Planned, SHARE_MIN, inputs, number, planned, severity, skew, statist
 use crate::case::{Case, Thing};
 use crate::node_time;
 use crate::rule::{Answer, Claim};
+use crate::rules::costly::{is_name_of, lowered};
 use crate::rules::inside;
 use crate::rules::profile;
 use crate::rules::versions;
@@ -12,7 +13,7 @@ use crate::units;
 use record::event;
 use record::finding::{Level, Severity};
 use record::statement::{self, Verb};
-use record::watched::FUNCTION_TEXT;
+use record::watched::{FUNCTION_TEXT, Fact};
 use std::collections::BTreeSet;
 
 /// The share of the session time in starting workers, waiting for them, and their ends.
@@ -155,23 +156,45 @@ fn large_values<'a>(case: &'a Case, planned: &Planned<'a>) -> Option<(&'a str, f
 }
 
 /// Whether executions touch far more blocks than the plan's cost allows.
-pub(in crate::rules) fn does_more(planned: &Planned<'_>) -> bool {
+pub(in crate::rules) fn does_more(case: &Case, planned: &Planned<'_>) -> bool {
     let (blocks, cost) = (planned.statement.blocks, planned.plan.lines.last("cost_total"));
     blocks.zip(cost).is_some_and(|(blocks, cost)| {
         blocks >= BLOCKS_MIN
             && blocks >= cost * BLOCKS_PER_COST_MIN
-            && blocks > fetched_by_index(planned) * BLOCKS_PER_FETCH + written(planned)
+            && blocks > fetched_by_index(planned) * BLOCKS_PER_FETCH + written(case, planned)
     })
 }
 
-/// Blocks that a changed row touches: itself, its new version, and an entry of each of some indexes, each found from the root.
-const BLOCKS_PER_WRITE: f64 = 16.0;
+/// Blocks that a changed row touches: itself, its new version, and an entry of each index, found from the root; with this many indexes at least.
+const BLOCKS_PER_ENTRY: f64 = 4.0;
+const INDEXES_MIN: f64 = 3.0;
 
 /// Blocks that the rows which an execution writes are worth: the cost of a plan does not have them.
-fn written(planned: &Planned<'_>) -> f64 {
-    let verb = statement::parse(&planned.statement.text).map(|parsed| parsed.verb);
-    let writes = matches!(verb, Ok(Verb::Insert | Verb::Update | Verb::Delete | Verb::Merge));
-    if writes { planned.statement.rows.unwrap_or(0.0) * BLOCKS_PER_WRITE } else { 0.0 }
+fn written(case: &Case, planned: &Planned<'_>) -> f64 {
+    let Ok(parsed) = statement::parse(&planned.statement.text) else { return 0.0 };
+    if !matches!(parsed.verb, Verb::Insert | Verb::Update | Verb::Delete | Verb::Merge) {
+        return 0.0;
+    }
+    let its = |table: &Thing<'_>| {
+        parsed.tables.first().is_some_and(|name| is_name_of(name, table.lines.word("relation")))
+    };
+    let table = case.at("table", &planned.time.node).find(its);
+    let indexes = table.and_then(|table| table.lines.last("indexes")).unwrap_or(0.0).max(INDEXES_MIN);
+    planned.statement.rows.unwrap_or(0.0) * (indexes + 1.0) * BLOCKS_PER_ENTRY
+}
+
+/// Whether the recorded plan is that of a statement inside of a function that does other work as well, while what was counted is that of the whole call.
+fn is_part_of_function(case: &Case, planned: &Planned<'_>) -> bool {
+    let function = planned.plan.lines.word("function");
+    let mut texts =
+        case.facts(FUNCTION_TEXT).filter(|fact| fact.node == planned.time.node && fact.name == function);
+    let does_more = |fact: &Fact| {
+        let text = lowered(&fact.value);
+        [" loop ", "insert into ", " update ", "delete from ", " perform ", " execute "]
+            .iter()
+            .any(|word| text.contains(word))
+    };
+    !function.is_empty() && !planned.statement.outer.is_empty() && texts.any(does_more)
 }
 
 /// Whether a plan has a loop that may run its inner side more than once, or a subquery that is run for each row: not one over the single result of a function
@@ -291,8 +314,12 @@ pub(super) fn more_than_planned(case: &Case) -> Answer {
         let function = called_for_rows(case, &planned);
         // With a function that reads a block or more for each row, the planner's cost of a call does not matter.
         let is_called = function.is_some_and(|(_, rows)| rows >= BLOCKS_MIN && blocks >= rows);
-        let is_more = does_more(&planned) || is_called;
-        if !is_more || super::is_limited(&planned) && !sorts || is_other {
+        let is_more = does_more(case, &planned) || is_called;
+        if !is_more
+            || is_part_of_function(case, &planned)
+            || super::is_limited(&planned) && !sorts
+            || is_other
+        {
             continue;
         }
         let is_loop = repeats(&planned);
@@ -505,7 +532,7 @@ fn why_more(planned: &Planned<'_>, is_loop: bool, large: Option<&(&str, f64)>) -
 }
 
 /// Columns of one table that are compared with values, two or more.
-fn compared_together<'a>(planned: &Planned<'a>) -> Option<(&'a str, Vec<String>)> {
+pub(super) fn compared_together<'a>(planned: &Planned<'a>) -> Option<(&'a str, Vec<String>)> {
     let found = planned.nodes.iter().filter_map(|node| {
         let texts = [node.lines.word("filter"), node.lines.word("condition")];
         let conditions = texts.into_iter().flat_map(|text| statement::conditions(text).unwrap_or_default());

@@ -117,7 +117,7 @@ fn too_many(case: &Case, planned: &Planned<'_>) -> Option<Claim> {
             }
             // Something else does more than planned for each of these rows: more of them fit than were expected (PLAN-24).
             let blocks = planned.statement.blocks.unwrap_or(0.0);
-            if does_more(planned) && blocks > found * BLOCKS_PER_FOUND {
+            if does_more(case, planned) && blocks > found * BLOCKS_PER_FOUND {
                 return None;
             }
             let mut columns: Vec<String> = vec![];

@@ -1,13 +1,16 @@
 //! VAC-09: updates that are not heap-only, and why: an indexed column changes, or the page has no room for the new version.
 
 use crate::case::{Case, Thing};
+use crate::node_time;
 use crate::rule::{Answer, Claim};
-use crate::rules::costly::{is_name_of, plain};
+use crate::rules::costly::{is_name_of, plain, severity};
 use crate::rules::paste::literal;
 use crate::units;
-use record::finding::{Level, Severity};
-use record::statement;
+use record::finding::{Level, Severity, StatementTime};
+use record::statement::{self, Verb};
 
+/// The share of the session time from which on it is more than a remark.
+const SHARE_MIN: f64 = 0.2;
 /// Updates a second.
 const UPDATES_PER_S_MIN: f64 = 200.0;
 /// The share of heap-only updates.
@@ -20,6 +23,10 @@ const NEW_PAGE_SHARE_MIN: f64 = 0.5;
 const ASSIGNED_MANY: usize = 5;
 /// With this fillfactor there should be room.
 const FILL_LOW: f64 = 90.0;
+/// Blocks that an update touches for each index and the table, from which on entries of indexes are most of its work.
+const BLOCKS_PER_INDEX_MIN: f64 = 2.0;
+/// Of the time of such updates, the share that heap-only ones would save.
+const SAVED: f64 = 0.6;
 /// Characters of a statement.
 const STATEMENT_CHARS: usize = 160;
 
@@ -90,14 +97,29 @@ fn reason<'a>(case: &'a Case, table: &Thing<'a>, cold: f64) -> Reason<'a> {
     }
 }
 
+/// The share of the session time of updates of a table whose work is mostly entries of its indexes: by the blocks that each of their rows touches.
+fn share_of_updates(case: &Case, table: &Thing<'_>, indexes: f64) -> f64 {
+    let Some(time) = node_time::all(case).iter().find(|time| time.node == table.place) else { return 0.0 };
+    let relation = table.lines.word("relation");
+    let is_it = |one: &&StatementTime| {
+        let (blocks, rows) = (one.blocks.unwrap_or(0.0), one.rows.unwrap_or(0.0).max(1.0));
+        let writes = statement::parse(&one.text).is_ok_and(|parsed| {
+            parsed.verb == Verb::Update
+                && parsed.tables.first().is_some_and(|name| is_name_of(name, relation))
+        });
+        writes && blocks / rows >= (indexes + 1.0) * BLOCKS_PER_INDEX_MIN
+    };
+    time.statements.iter().filter(is_it).map(|one| one.share).sum()
+}
+
 pub(super) fn not_hot(case: &Case) -> Answer {
     let mut claims = vec![];
     for table in case.things("table") {
         let rate = |field: &str| table.lines.rate(field).unwrap_or(0.0);
         let (updates, hot) = (rate("rows_updated"), rate("rows_hot_updated"));
         let indexes = table.lines.last("indexes").unwrap_or(0.0);
-        let share = hot / updates.max(f64::MIN_POSITIVE);
-        if updates < UPDATES_PER_S_MIN || indexes < INDEXES_MIN || share >= HOT_SHARE_MAX {
+        let hot_share = hot / updates.max(f64::MIN_POSITIVE);
+        if updates < UPDATES_PER_S_MIN || indexes < INDEXES_MIN || hot_share >= HOT_SHARE_MAX {
             continue;
         }
         let fill = table.lines.last("fillfactor").unwrap_or(100.0);
@@ -112,8 +134,13 @@ pub(super) fn not_hot(case: &Case) -> Answer {
             }
             Reason::Unknown => String::new(),
         };
+        let share = share_of_updates(case, &table, indexes);
+        let felt = match &reason {
+            Reason::Indexed { .. } if share * SAVED >= SHARE_MIN => severity(share * SAVED),
+            _ => Severity::Low,
+        };
         let claim = Claim::new(
-            Severity::Low,
+            felt,
             match reason {
                 Reason::Room(None, _) | Reason::Room(_, false) => Level::CoOccurrence,
                 _ => Level::DiscriminatingCounter,
@@ -121,7 +148,7 @@ pub(super) fn not_hot(case: &Case) -> Answer {
             format!(
                 "{}: {} of {} updates a second of {} are heap-only, the others write all of its {indexes:.0} indexes{}",
                 table.place,
-                units::percent(share),
+                units::percent(hot_share),
                 units::short(updates),
                 table.lines.word("relation"),
                 plain(&why, STATEMENT_CHARS)
@@ -129,10 +156,17 @@ pub(super) fn not_hot(case: &Case) -> Answer {
         )
         .on_node(table.place)
         .during([table.lines.ticks.window()])
-        .number("hot_update_share", share)
+        .number("hot_update_share", hot_share)
         .number("updates_per_s", updates)
         .number("indexes", indexes)
         .because(format!("its fillfactor is {fill:.0}: that much of a page is filled before an update comes"));
+        let claim = claim.with((felt > Severity::Low).then_some(share), |claim, share| {
+            claim.number("share", share).because(format!(
+                "updates of it take {} of the session time, and touch {} blocks or more for each of its indexes and row",
+                units::percent(share),
+                units::short(BLOCKS_PER_INDEX_MIN)
+            ))
+        });
         claims.push(with_reason(claim, &table, reason, fill));
     }
     Answer::of(claims, || "heap-only updates of tables with several indexes".to_string())

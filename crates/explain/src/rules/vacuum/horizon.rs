@@ -17,6 +17,8 @@ const AGE_SHARE: f64 = 0.05;
 const HARM_AGE_S: f64 = 15.0;
 /// The same if vacuums have come and gone meanwhile without removing the rows.
 const HARM_AGE_IN_VAIN_S: f64 = 5.0;
+/// The same of a prepared transaction, which no session ends.
+const PREPARED_AGE_S: f64 = 60.0;
 /// So many of them.
 const IN_VAIN_MIN: f64 = 2.0;
 /// autovacuum_freeze_max_age if it was not recorded: PostgreSQL's default.
@@ -33,6 +35,17 @@ pub(super) fn is_old(case: &Case, holder: &Thing<'_>) -> bool {
         || age >= freeze_max_age(case, holder.place) * AGE_SHARE
 }
 
+/// Whether a table is full of dead rows that a vacuum left when the holder was there already, some time before the recording. A prepared transaction keeps what
+/// became dead since then whether a vacuum has come or not.
+fn is_kept_before(table: &Thing<'_>, holder: &Thing<'_>) -> bool {
+    let (live, dead) =
+        (table.lines.last("live_rows").unwrap_or(0.0), table.lines.last("dead_rows").unwrap_or(0.0));
+    let age_s = holder.lines.max("age_s").unwrap_or(0.0);
+    let vacuumed = table.lines.last("vacuumed_s").is_some_and(|since_s| since_s < age_s);
+    let is_full = dead >= DEAD_ROWS_HARM && dead >= live;
+    is_full && (vacuumed || holder.lines.word("kind") == "prepared" && age_s >= PREPARED_AGE_S)
+}
+
 /// Whether dead rows pile up that a holder keeps, however young it is: a table with many of them, while vacuums of the node found rows that they could not
 /// remove, or the holder is older than the time it takes.
 pub(super) fn is_harmful(case: &Case, holder: &Thing<'_>) -> bool {
@@ -46,7 +59,7 @@ pub(super) fn is_harmful(case: &Case, holder: &Thing<'_>) -> bool {
         let grew = dead > table.lines.first("dead_rows").unwrap_or(0.0) * 0.9;
         dead >= DEAD_ROWS_HARM && dead >= live * DEAD_SHARE_HARM && grew && vacuums(table) >= 1.0
     };
-    let kept = case.at("table", holder.place).any(|table| is_kept(&table));
+    let kept = case.at("table", holder.place).any(|table| is_kept(&table) || is_kept_before(&table, holder));
     let is_in_vain =
         case.at("table", holder.place).any(|table| is_kept(&table) && vacuums(&table) >= IN_VAIN_MIN);
     let not_removable = case.events_of(record::event::AUTOVACUUM).any(|event| {
@@ -54,6 +67,25 @@ pub(super) fn is_harmful(case: &Case, holder: &Thing<'_>) -> bool {
         rows >= DEAD_ROWS_HARM && Case::word_of(event, "node") == holder.place
     });
     age_s >= HARM_AGE_S && (kept || not_removable) || age_s >= HARM_AGE_IN_VAIN_S && is_in_vain
+}
+
+/// The share of the session time from which on what a holder keeps is felt, and is a matter of urgency.
+const FELT_MIN: f64 = 0.2;
+const FELT_HIGH: f64 = 0.5;
+
+/// The share of the session time in the tables that a holder keeps full of dead rows, and the first of these.
+fn felt(case: &Case, holder: &Thing<'_>) -> Option<(f64, String)> {
+    let time =
+        crate::node_time::all(case).iter().find(|time| time.node == holder.place && !time.is_idle())?;
+    let by = time.by.iter().find(|by| by.name == "relation")?;
+    let is_kept = |relation: &str| {
+        case.at("table", holder.place)
+            .any(|table| table.lines.word("relation") == relation && is_kept_before(&table, holder))
+    };
+    let kept = || by.shares.iter().filter(|(relation, _)| is_kept(relation));
+    let share: f64 = kept().map(|(_, share)| share).sum();
+    let most = kept().max_by(|left, right| left.1.total_cmp(&right.1))?;
+    (share >= FELT_MIN).then(|| (share.min(1.0), most.0.clone()))
 }
 
 /// Whether something receives from the slot that holds the horizon.
@@ -139,12 +171,23 @@ pub(super) fn horizon(case: &Case) -> Answer {
         };
         let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
         let known = age_s.map_or(String::new(), |age| format!(", {}", units::seconds(age)));
+        let felt = felt(case, &holder);
+        let severity = match felt.as_ref().map_or(0.0, |(share, _)| *share) {
+            felt if share >= AGE_SHARE_HIGH || felt >= FELT_HIGH => Severity::High,
+            _ => Severity::Medium,
+        };
+        let tables = felt.as_ref().map_or(String::new(), |(share, relation)| {
+            format!(
+                "; {} of the session time is in {relation}, whose dead rows no vacuum can remove until it ends",
+                units::percent(*share)
+            )
+        });
         claims.push(
             Claim::new(
-                if share >= AGE_SHARE_HIGH { Severity::High } else { Severity::Medium },
+                severity,
                 Level::DiscriminatingCounter,
                 format!(
-                    "{}: {} holds the xmin horizon back by {} transactions{known}",
+                    "{}: {} holds the xmin horizon back by {} transactions{known}{tables}",
                     holder.place,
                     holder_words(&holder),
                     units::count(age)
@@ -154,6 +197,7 @@ pub(super) fn horizon(case: &Case) -> Answer {
             .during([holder.lines.ticks.window()])
             .number("age_xids", age)
             .number("share_of_freeze_max_age", share)
+            .with(felt, |claim, (share, _)| claim.number("share", share))
             .with(age_s, |claim, age| claim.number("age_s", age))
             .because(format!(
                 "that is {} of autovacuum_freeze_max_age ({})",

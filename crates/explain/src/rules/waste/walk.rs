@@ -197,7 +197,7 @@ fn seen<'a>(case: &'a Case, time: &'a NodeTime, statement: &'a StatementTime) ->
     // What is sorted is read to its end.
     let sorts =
         |planned: &plan::Planned<'_>| planned.nodes.iter().any(|node| node.lines.word("kind") == "Sort");
-    let is_other = planned.as_ref().is_some_and(|planned| plan::does_more(planned) && !sorts(planned));
+    let is_other = planned.as_ref().is_some_and(|planned| plan::does_more(case, planned) && !sorts(planned));
     // Groups are known when all rows have been read, whatever the order and the limit.
     let makes_groups = node.is_none() && text.contains("group by");
     if makes_groups || node.is_none() && by_index.is_none() && !is_other {
