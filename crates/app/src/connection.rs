@@ -59,7 +59,7 @@ pub fn console(text: &str, context: &Context) -> Result<ConnSpec, Failure> {
     Ok(resolved.spec)
 }
 
-/// A cluster file, after its nodes were found to be what it names. Warnings tell what is odd about it.
+/// A cluster file, after its nodes were found to be what it names. Warnings name what is odd about it.
 fn checked(cluster: Cluster, context: &Context) -> Result<Cluster, ClusterError> {
     let (cluster, odd) = cluster.checked()?;
     odd.iter().for_each(|words| context.terminal.warn(words));

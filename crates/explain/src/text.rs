@@ -40,8 +40,11 @@ fn raw(findings: &Findings, detail: Detail) -> String {
     if findings.findings.is_empty() {
         nothing(&mut out, findings);
     }
-    for (index, finding) in findings.findings.iter().enumerate() {
-        finding_text(&mut out, index + 1, finding, detail);
+    // A symptom has no number of its own: it stands with its cause.
+    let mut number = 0;
+    for finding in &findings.findings {
+        number += usize::from(finding.symptom_of.is_none());
+        finding_text(&mut out, number, finding, detail);
     }
     for left in &findings.uncovered {
         fold(&mut out, "not covered by any rule: ", &left.sentence());
@@ -252,6 +255,7 @@ fn finding_text(out: &mut String, number: usize, finding: &Finding, detail: Deta
         fold(out, &format!("{INDENT}symptom of {cause}: "), &format!("{} ({})", finding.claim, finding.rule));
         return;
     }
+    let number = if finding.symptom_of.is_some() { "-".to_string() } else { number.to_string() };
     let label = format!("{number:>3} {:<5} ", severity(finding.severity));
     fold(out, &label, &finding.claim);
     let mut about = format!("{}, proof: {}", finding.rule, finding.level.words());

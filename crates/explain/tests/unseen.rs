@@ -264,6 +264,20 @@ fn a_full_volume_of_temporary_files_and_one_setting_that_fails_are_one_finding_e
         of(&found, "TXN-13").claim
     );
 
+    for (message, words) in [
+        ("could not extend file \"base/5/16384\": No space left on device", "its inodes are used up"),
+        (
+            "could not extend file \"base/5/16384\": Disk quota exceeded",
+            "a quota of the file system is reached",
+        ),
+    ] {
+        let mut scene = Scene::healthy();
+        log(&mut scene, "ERROR", message, json!({"repeated": 60}));
+        let found = scene.explain();
+        assert!(of(&found, "TXN-13").claim.contains(words), "{}", of(&found, "TXN-13").claim);
+        assert!(of(&found, "TXN-13").severity >= Severity::Medium);
+    }
+
     let mut scene = Scene::healthy();
     log(&mut scene, "ERROR", "out of shared memory", json!({"repeated": 60, "sqlstate": "53200"}));
     log(

@@ -83,6 +83,8 @@ pub struct Node {
     /// The server's main process, by the lock of its socket.
     main: Option<u32>,
     texts: HashSet<String>,
+    /// When those that the extension keeps are read.
+    texts_turn: texts::Turn,
     /// Entries of the statistics of statements that are our own.
     ours: statements::Ours,
     /// Server processes of our own connections.
@@ -133,6 +135,7 @@ impl Node {
             is_local: false,
             main: None,
             texts: HashSet::new(),
+            texts_turn: texts::Turn::default(),
             ours: statements::Ours::default(),
             own: BTreeSet::new(),
             plans: plans::Plans::default(),

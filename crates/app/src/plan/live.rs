@@ -175,7 +175,7 @@ fn volumes(control: &mut Control, context: &Context) -> BTreeMap<u64, u64> {
 }
 
 /// The shortest round trip from this client to each node.
-/// A node that does not answer counts all the same, and a warning says so.
+/// A node that does not answer counts all the same, with a warning.
 fn pings(cluster: &Cluster, context: &Context) -> Vec<Ping> {
     let ping = |node: &ClusterNode| {
         let connected = control::connect(&node.spec);

@@ -11,7 +11,7 @@ use super::DEFAULT_TIMEOUT;
 pub(super) const SHORT: Duration = Duration::from_secs(3);
 /// For so long.
 const SHORTENED: Duration = Duration::from_secs(120);
-/// A server that did not answer a question that may be left out is not asked the next one so soon.
+/// A server that did not answer a question that may be left out does not get the next one so soon.
 const UNASKED: Duration = Duration::from_secs(10);
 
 /// When a place did not answer at all, and when it did not within the whole default limit.

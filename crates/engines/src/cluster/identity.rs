@@ -1,16 +1,12 @@
 //! Which server a connection has reached, whatever its address is: a pooler, a proxy or a tunnel stands between, or a host has several names.
 
-use super::sessions::{Sessions, each};
+use super::sessions::{Sessions, each, probe};
 use super::{Cluster, ClusterError, ClusterNode};
 use crate::catalog::{self, TextRow};
 use crate::engine::Engine;
 use crate::profile::{Discovery, Layout};
 use connect::ConnSpec;
-use connect::control::{self, Control};
-use std::time::Duration;
-
-/// The default time limit for the answer of a node.
-pub(super) const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
+use connect::control::Control;
 
 /// Identifies a database. A standby, and a copy of a server, have its system identifier, and were started at another time.
 const IDENTITY: &str = "
@@ -38,16 +34,6 @@ pub(super) fn of_client(client: &mut postgres::Client) -> Option<TextRow> {
 /// Who the server at this address is; `None` if it does not answer, or does not report that.
 pub(super) fn at(spec: &ConnSpec) -> Option<TextRow> {
     identity(&mut probe(spec)?).ok()?
-}
-
-/// A session for questions that may be left out; `None` if the server does not answer at once, or did not a moment ago.
-pub(super) fn probe(spec: &ConnSpec) -> Option<Control> {
-    let mut spec = spec.clone().without_jit();
-    spec.connect_timeout.get_or_insert(PROBE_TIMEOUT);
-    if spec.is_silent_lately() {
-        return None;
-    }
-    control::connect_shared(&spec).ok()
 }
 
 /// Whether connections to one address reach several servers. The one that is there stays open, so that a balancer by the number of connections shows itself.

@@ -1,8 +1,8 @@
 //! How a server stands to the engines: which one its database belongs to, and whether it belongs to the one that was named.
 
 use super::discover::{self, Reach};
-use super::identity;
 use super::{Cluster, ClusterError};
+use super::{identity, sessions};
 use crate::catalog::{self, TextRow};
 use crate::engine::{Engine, replications, signs};
 use crate::profile::{Discovery, Replication};
@@ -91,7 +91,7 @@ impl Cluster {
         if !matches!(self.engine.discovery, Discovery::Copies(_)) || self.nodes.len() < 2 {
             return self;
         }
-        let Some(mut control) = self.nodes.iter().find_map(|node| identity::probe(&node.spec)) else {
+        let Some(mut control) = self.nodes.iter().find_map(|node| sessions::probe(&node.spec)) else {
             return self;
         };
         let found = discover::detect(&mut control).unwrap_or_default();

@@ -6,7 +6,7 @@
 //! primary knows the addresses of its standbys but not their ports, so the primary's own port is tried there.
 
 use super::discover::{self, Reach};
-use super::identity::PROBE_TIMEOUT;
+use super::sessions::PROBE_TIMEOUT;
 use super::{Cluster, ClusterError, ClusterNode, Role};
 use crate::catalog::{self, TextRow};
 use crate::profile::Layout;

@@ -2,6 +2,8 @@
 
 mod full;
 
+pub(super) use full::is_of_full_disk;
+
 use super::generator::{bytes_per_row, free_for_data};
 use super::paste::word;
 use crate::case::{Case, Thing};

@@ -8,6 +8,7 @@ mod locks;
 mod reported;
 mod wasted;
 
+use super::capacity;
 use super::costly::{self, has_not_ended, plain};
 use super::member::is_away;
 use super::paste::literal;
@@ -50,7 +51,7 @@ const ERROR_CHARS: usize = 120;
 /// SQLSTATEs with rules of their own: conflicts and deadlocks, refused connections, keys that are there already, a server that starts or stops.
 const OF_OTHERS: [&str; 7] = ["40001", "40P01", "53300", "23505", "57P02", "57P03", "55000"];
 /// Messages of these, where the log has no SQLSTATE, and of cancelled statements, whose SQLSTATE TXN-08's have as well.
-const WORDS_OF_OTHERS: [&str; 12] = [
+const WORDS_OF_OTHERS: [&str; 11] = [
     "statement timeout",
     "could not serialize access",
     "deadlock detected",
@@ -60,7 +61,6 @@ const WORDS_OF_OTHERS: [&str; 12] = [
     "the database system is",
     "conflict with recovery",
     "because of crash",
-    "No space left",
     "autovacuum task",
     // It ends with its leader, which has an error of its own.
     "terminating background worker \"parallel worker\"",
@@ -121,14 +121,21 @@ fn kinds<'a>(case: &'a Case, node: &str) -> Vec<Kind<'a>> {
         let state = Case::word_of(error, "sqlstate");
         let is_error = ["ERROR", "FATAL"].contains(&Case::word_of(error, "severity"));
         let is_of_node = [node, ""].contains(&Case::word_of(error, "node"));
-        let is_of_others = !["shared memory segment", "max_wal_senders", "pgsql_tmp", WITHOUT_IDENTITY]
+        let is_of_others = !["shared memory segment", "max_wal_senders", WITHOUT_IDENTITY]
             .iter()
             .any(|words| error.message.contains(words))
             && (OF_OTHERS.contains(&state)
                 || WORDS_OF_OTHERS.iter().any(|words| error.message.contains(words)));
         // The engine of a cluster cancels what its sessions do at other nodes when one of them has failed.
         let is_engines = is_spread && error.message.starts_with(BY_REQUEST);
-        if !is_error || !is_of_node || is_of_others || is_engines || is_away(case, node, &error.message) {
+        let is_of_disk = capacity::is_of_full_disk(case, node, &error.message);
+        if !is_error
+            || !is_of_node
+            || is_of_others
+            || is_of_disk
+            || is_engines
+            || is_away(case, node, &error.message)
+        {
             continue;
         }
         let kind = format!("{state} {}", kind_of(&error.message));

@@ -92,7 +92,7 @@ fn of_texts(case: &Case, time: &NodeTime) -> Option<Claim> {
         .number("share", share)
         .because(format!("the statement: {}", in_a_line(first)))
         .because(format!("{} executions a second", units::short(of_kind.iter().filter_map(|one| one.calls_per_s).sum::<f64>())))
-        .not("work_mem: what it writes to files are the texts, which nobody needs at each look")
+        .not("work_mem: what it writes to files are the texts, which no look needs again")
         .remedy(
             "let monitoring read pg_stat_statements(false), which has no texts, and the texts of new entries by their queryid now and then; make the texts \
              few and short: lists of values in one parameter (= ANY($1), unnest, COPY) are one entry and not one for each length; a lower \

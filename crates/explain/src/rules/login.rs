@@ -59,7 +59,7 @@ const SERVICES: [(&str, &str); 4] = [
 const LINE_CHARS: usize = 120;
 
 /// The service that does not answer, by the server's log, as the end of a claim.
-fn asked(case: &Case, node: &str) -> Option<String> {
+fn service_of(case: &Case, node: &str) -> Option<String> {
     let lines = || {
         let of_node = |event: &&Event| [node, ""].contains(&Case::word_of(event, "node"));
         let logged = |event: &&Event| Case::word_of(event, "severity") == "LOG";
@@ -103,7 +103,7 @@ fn of_node(case: &Case, node: &str) -> Option<Claim> {
     } else {
         ""
     };
-    let asked = asked(case, node);
+    let service = service_of(case, node);
     const NAMES: &str = "switch log_hostname off (ALTER SYSTEM SET log_hostname = off; SELECT pg_reload_conf();), or mend the name service of this host: each \
         connection waits for its answer. Else ";
     Some(
@@ -118,7 +118,7 @@ fn of_node(case: &Case, node: &str) -> Option<Claim> {
                     Some(rate) => format!("only {} sessions are opened a second", units::short(rate)),
                     None => "no session is opened".to_string(),
                 },
-                asked.unwrap_or_default()
+                service.unwrap_or_default()
             ),
         )
         .on_node(node)

@@ -370,7 +370,7 @@ fn wrong_rows(planned: &Planned<'_>) -> Option<(f64, f64)> {
         return None;
     }
     let (expected, counted) = (planned.plan.lines.last("rows_planned")?, planned.statement.rows?);
-    // What OFFSET leaves out is returned by no execution; and of a function in FROM the planner knows nothing that ANALYZE could tell.
+    // What OFFSET leaves out is returned by no execution; and of a function in FROM the planner knows nothing that ANALYZE could count.
     let has_table = planned.nodes.iter().any(|node| !node.lines.word("relation").is_empty());
     let is_given = planned.nodes.iter().any(|node| node.lines.word("kind") == "Function Scan") && !has_table;
     // Of a condition on what a subquery computes, as a window function, the planner takes a fixed part.

@@ -91,49 +91,60 @@ fn judge(case: &Case) -> Answer {
                 claims.push(of_lock(&time.node, one, calls, share).during([server.ticks.window()]));
                 continue;
             }
-            let waiting = node_time::share_of_part(time, node_time::FOR_CPU);
-            let is_high = calls >= CALLS_PER_S_HIGH && (share >= OF_CALLS_HIGH || waiting >= WAITING_HIGH);
-            let as_what = if is_queue {
-                ", as a program does that polls without a pause"
-            } else {
-                ": a program polls without a pause, or looks for keys that are mostly not there"
-            };
+            let is_many = calls >= CALLS_PER_S_HIGH
+                && (share >= OF_CALLS_HIGH
+                    || node_time::share_of_part(time, node_time::FOR_CPU) >= WAITING_HIGH);
             claims.push(
-                Claim::new(
-                    match (is_queue, is_high) {
-                        (false, _) => Severity::Low,
-                        (true, false) => Severity::Medium,
-                        (true, true) => Severity::High,
-                    },
-                    Level::DiscriminatingCounter,
-                    format!(
-                        "{}: {} of all statements are one that finds nothing, {} times a second{as_what}: {}",
-                        time.node,
-                        units::percent(share),
-                        units::short(calls),
-                        plain(&one.text, STATEMENT_CHARS)
-                    ),
-                )
-                .on_node(&time.node)
-                .during([server.ticks.window()])
-                .number("calls_per_s", calls)
-                .number("share_of_calls", share)
-                .because(format!("the statement: {}", in_a_line(one)))
-                .because("each execution is short; most of what it costs is the way between client and server, and the CPU time of both")
-                .lacking("whether its values differ each time: searches for keys that are not there look the same, and need no pause")
-                .not("statements that return nothing by their kind (INSERT, SET): this one looks for rows in a table")
-                .remedy(
-                    "let the workers wait between two attempts, longer after each that finds nothing; or let the program that adds work wake them: \
-                     LISTEN and NOTIFY",
-                    &[
-                        "SELECT queryid, calls, rows, left(query, 80) AS query FROM pg_stat_statements WHERE rows = 0 ORDER BY calls DESC LIMIT 5;",
-                        "LISTEN work; -- in the worker; NOTIFY work; -- in the transaction that adds a row",
-                    ],
-                ),
+                of_nothing(&time.node, one, (calls, share), (is_queue, is_many))
+                    .during([server.ticks.window()]),
             );
         }
     }
     Answer::of(claims, || "rows of the most frequent statements".to_string())
+}
+
+/// The claim about a statement that finds nothing: whether it takes the next row of an order, and whether it is sent very often.
+fn of_nothing(
+    node: &str,
+    one: &StatementTime,
+    (calls, share): (f64, f64),
+    (is_queue, is_many): (bool, bool),
+) -> Claim {
+    let as_what = if is_queue {
+        ", as a program does that polls without a pause"
+    } else {
+        ": a program polls without a pause, or looks for keys that are mostly not there"
+    };
+    Claim::new(
+        match (is_queue, is_many) {
+            (false, _) => Severity::Low,
+            (true, false) => Severity::Medium,
+            (true, true) => Severity::High,
+        },
+        Level::DiscriminatingCounter,
+        format!(
+            "{}: {} of all statements are one that finds nothing, {} times a second{as_what}: {}",
+            node,
+            units::percent(share),
+            units::short(calls),
+            plain(&one.text, STATEMENT_CHARS)
+        ),
+    )
+    .on_node(node)
+    .number("calls_per_s", calls)
+    .number("share_of_calls", share)
+    .because(format!("the statement: {}", in_a_line(one)))
+    .because("each execution is short; most of what it costs is the way between client and server, and the CPU time of both")
+    .lacking("whether its values differ each time: searches for keys that are not there look the same, and need no pause")
+    .not("statements that return nothing by their kind (INSERT, SET): this one looks for rows in a table")
+    .remedy(
+        "let the workers wait between two attempts, longer after each that finds nothing; or let the program that adds work wake them: \
+         LISTEN and NOTIFY",
+        &[
+            "SELECT queryid, calls, rows, left(query, 80) AS query FROM pg_stat_statements WHERE rows = 0 ORDER BY calls DESC LIMIT 5;",
+            "LISTEN work; -- in the worker; NOTIFY work; -- in the transaction that adds a row",
+        ],
+    )
 }
 
 /// The claim about attempts to get an advisory lock.

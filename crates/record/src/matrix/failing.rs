@@ -35,7 +35,7 @@ struct Failing<'a> {
 
 /// Cells of two nodes with each other, where their own rows through themselves are served.
 struct Pair<'a> {
-    /// Where sessions entered, and whose rows they asked for.
+    /// Where sessions entered, and whose rows they wanted.
     ends: (&'a str, &'a str),
     /// Whether the other way fails as well.
     is_both_ways: bool,
@@ -191,7 +191,7 @@ impl Matrix {
 }
 
 /// The message as the end of a sentence.
-fn told(error: Option<&str>) -> String {
+fn with_message(error: Option<&str>) -> String {
     error.map_or_else(String::new, |error| format!(": {error}"))
 }
 
@@ -224,7 +224,7 @@ impl Failing<'_> {
                 ),
             ),
         };
-        let claim = format!("{begin} ({failed_words}){}", told(*error));
+        let claim = format!("{begin} ({failed_words}){}", with_message(*error));
         let remedy = format!("{look}; then run the matrix again: these cells are not compared");
         let finding = super::findings::finding("matrix-failing", Severity::High, claim, remedy);
         let numbers = [("cells".to_string(), *broken as f64), ("failed".to_string(), *failed as f64)].into();
@@ -252,7 +252,7 @@ impl Pair<'_> {
             "{ways}, and both serve their own rows: {} ({}){}",
             number::counted(*cells as u64, "cell"),
             number::counted(*failed, "failed transaction"),
-            told(*error)
+            with_message(*error)
         );
         let remedy = format!("{look}; then run the matrix again: these cells are not compared");
         let finding = super::findings::finding("matrix-failing", Severity::High, claim, remedy);

@@ -297,7 +297,7 @@ fn refusing(is_broken: impl Fn(&str, &str) -> bool) -> Matrix {
 }
 
 #[test]
-fn a_refused_login_is_told_by_its_way() {
+fn a_refused_login_is_known_by_its_way() {
     type IsBroken = fn(&str, &str) -> bool;
     let cases: [(IsBroken, &str, &str, Option<&str>); 5] = [
         (

@@ -204,7 +204,7 @@ impl Node {
             Part::Statements => {
                 let looked = statements::moved(&answered, &answer, counters);
                 let unjudged = self.ours.unjudged(&looked.moved);
-                if !unjudged.is_empty() {
+                if !unjudged.is_empty() && self.texts_turn.is_due(t_us) {
                     match held::query(session, &held, &statements::texts_of_our_role(probe), &[&unjudged]) {
                         Ok(texts) => self.ours.judge(&texts),
                         // A text that is not valid in this database's encoding: then no entry of our role is left out.
@@ -213,7 +213,7 @@ impl Node {
                     }
                 }
                 let unknown = statements::record(&answered, looked, &self.ours, &self.texts, batch);
-                self.query_texts(unknown, t_us, batch)?;
+                self.query_texts(unknown, tick, batch)?;
             }
             _ => {
                 self.slow.database_age_xids = json::count(&answer, "xids");
@@ -225,15 +225,24 @@ impl Node {
 
     /// Reads the texts of these statements, and of those with which sessions are at work. What never ends, because it is cancelled each time or takes longer
     /// than we watch, is in no view but that of the sessions.
-    fn query_texts(&mut self, unknown: Vec<String>, t_us: u64, batch: &mut Batch) -> Result<(), Failed> {
+    fn query_texts(&mut self, unknown: Vec<String>, tick: &Tick, batch: &mut Batch) -> Result<(), Failed> {
+        let t_us = tick.clock.now_us();
         let Link::Up(up) = &mut self.link else { return Ok(()) };
         let (session, probe) = (&mut up.session, &up.probe);
         let held = Part::Statements.held(probe);
         let mut running = self.plans.at_work_without(&self.texts);
         let ids = |all: &[String]| -> Vec<i64> { all.iter().filter_map(|id| id.parse().ok()).collect() };
-        if !unknown.is_empty() {
+        if !unknown.is_empty() && !self.texts_turn.is_due(t_us) {
+            let lost = "texts of statements that were never seen running";
+            let missing =
+                Place::Node(self.name.clone()).missing("statement texts", self.texts_turn.why(), lost);
+            self.recorded.missing(batch, t_us, missing);
+            running.extend(unknown);
+        } else if !unknown.is_empty() {
             let own = self.ours.ids();
-            match held::query(session, &held, &texts::texts(probe), &[&ids(&unknown), &own]) {
+            let answer = held::query(session, &held, &texts::texts(probe), &[&ids(&unknown), &own]);
+            self.texts_turn.took(t_us, tick.clock.now_us());
+            match answer {
                 // One text that is not valid in this database's encoding makes the server refuse all of them.
                 Err(Failed::Refused { message, .. }) => {
                     let lost = "texts of statements that were never seen running";

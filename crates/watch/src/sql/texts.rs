@@ -14,6 +14,40 @@ const TEXT_CHARS: u32 = 4000;
 /// Characters of the end of a longer one.
 const TAIL_CHARS: u32 = 1000;
 
+/// When the texts that the extension keeps are read. The server reads its whole file of them each time, which may have hundreds of megabytes.
+#[derive(Debug, Default)]
+pub(crate) struct Turn {
+    due_us: u64,
+    took_us: u64,
+}
+
+/// A read that takes longer, as on a busy host it may without a large file, is repeated only after so many times as long.
+const SLOW_US: u64 = 1_500_000;
+const TIMES: u64 = 100;
+
+impl Turn {
+    /// Whether they may be read now.
+    pub(crate) fn is_due(&self, now_us: u64) -> bool {
+        now_us >= self.due_us
+    }
+
+    /// They were read.
+    pub(crate) fn took(&mut self, begin_us: u64, end_us: u64) {
+        self.took_us = end_us.saturating_sub(begin_us);
+        if self.took_us >= SLOW_US {
+            self.due_us = end_us + self.took_us * TIMES;
+        }
+    }
+
+    /// Why they are not read now.
+    pub(crate) fn why(&self) -> String {
+        format!(
+            "the server took {:.1} s to read its file of texts, which is too large to be read often: the texts of sessions are taken instead",
+            self.took_us as f64 / 1e6
+        )
+    }
+}
+
 /// Texts of statements; the parameters are the list of ids, and of those that are ours. Roles whose statements have the same id may have written them in
 /// other words: another alias, a comment, since PostgreSQL 18 another table of the same name. The words are of the role whose entry took the most time.
 /// PostgreSQL 18 shortens lists of constants: how many commas the text of a session with the
@@ -122,6 +156,17 @@ fn with_one_row(words: String, tail: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_large_file_of_texts_is_read_rarely() {
+        let mut turn = Turn::default();
+        assert!(turn.is_due(0));
+        turn.took(1_000_000, 1_020_000);
+        assert!(turn.is_due(1_020_000), "it is small");
+        turn.took(2_000_000, 4_500_000);
+        assert!(!turn.is_due(200_000_000) && turn.is_due(254_500_000));
+        assert!(turn.why().contains("took 2.5 s"));
+    }
 
     #[test]
     fn a_long_insert_keeps_its_first_row_and_what_follows_the_last() {

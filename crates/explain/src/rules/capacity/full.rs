@@ -27,6 +27,20 @@ pub(super) fn has_wal(mount: &Thing<'_>) -> bool {
     parts(mount).any(|part| part == "wal")
 }
 
+/// Where the server writes what does not fit into memory, in any tablespace.
+const TEMPORARY: &str = "pgsql_tmp";
+
+/// Whether a write that failed is explained by a disk which is nearly full (CAP-03): not a temporary file, and one of the disks of the server.
+pub(in crate::rules) fn is_of_full_disk(case: &Case, node: &str, message: &str) -> bool {
+    let is_full = |mount: Thing<'_>| {
+        let (free, size) = (mount.lines.last("free_bytes"), mount.lines.max("size_bytes"));
+        let has_server = !mount.lines.word("used_for").is_empty();
+        has_server && free.zip(size).is_some_and(|(free, size)| free < size * super::FREE_SHARE_MIN)
+    };
+    let host = case.host_of(node).unwrap_or_default();
+    message.contains(NO_SPACE) && !message.contains(TEMPORARY) && case.at("mount", host).any(is_full)
+}
+
 /// Writes that failed there, by the server's log.
 pub(super) struct Failed {
     pub(super) count: f64,

@@ -41,7 +41,7 @@ pub(super) struct Known {
     pub(super) text: &'static str,
 }
 
-pub(super) static KNOWN: [Known; 34] = [
+pub(super) static KNOWN: [Known; 36] = [
     Known {
         sqlstate: "53300",
         words: &["standby connections", "max_wal_senders"],
@@ -264,6 +264,21 @@ pub(super) static KNOWN: [Known; 34] = [
         what: "statements fail, because /dev/shm is too small for parallel workers: a container has 64 MB of it by default",
         setting: "dynamic_shared_memory_type",
         text: "give the container more shared memory (--shm-size), or let fewer workers share less (max_parallel_workers_per_gather, work_mem)",
+    },
+    Known {
+        sqlstate: "53100",
+        words: &["No space left"],
+        what: "writes fail, because a volume is full for the server although the volumes that were watched have space: its inodes are used up, a reserve for root \
+            is reached, or it is another volume",
+        setting: "",
+        text: "look at the volume of the file that the message names: df -h and df -i on the path below the data directory (pg_tblspc holds links)",
+    },
+    Known {
+        sqlstate: "XX000",
+        words: &["Disk quota exceeded"],
+        what: "writes fail, because a quota of the file system is reached: df shows free space, and the server may not use it",
+        setting: "",
+        text: "raise the quota of the server's user, group or project (repquota, xfs_quota, zfs get quota), or move what is large to another volume",
     },
     Known {
         sqlstate: "26000",

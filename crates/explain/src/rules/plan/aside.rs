@@ -2,8 +2,9 @@
 //! another index would change nothing.
 
 use super::index::{self, Scan};
+use super::sent::{self, Reason};
 use super::settings::own_setting;
-use super::{Planned, SHARE_MIN, below, planned, refuted, sent, severity, skew, tree};
+use super::{Planned, SHARE_MIN, below, planned, refuted, severity, skew, tree};
 use crate::case::engine::reset_command;
 use crate::case::{Case, Thing};
 use crate::rule::Answer;
@@ -74,13 +75,6 @@ const NOT_VOLATILE: [&str; 46] = [
     "cardinality",
     "to_tsvector",
 ];
-
-/// A reason why the planner leaves an index aside, and what to do.
-pub(super) struct Reason {
-    pub(super) why: String,
-    pub(super) text: &'static str,
-    pub(super) commands: Vec<String>,
-}
 
 /// Functions that a filter calls, in the order of the text.
 fn functions(filter: &str) -> Vec<String> {

@@ -333,15 +333,7 @@ pub(super) fn more_than_planned(case: &Case) -> Answer {
         if is_known || blocks <= fetched(case, &planned) * BLOCKS_PER_FETCH {
             continue;
         }
-        let why = match function {
-            Some((name, rows)) => {
-                format!(
-                    "function {name}() is called for each of {} rows, and reads tables each time",
-                    units::count(rows)
-                )
-            }
-            None => why_beyond(&planned, is_loop, large.as_ref()),
-        };
+        let why = why_it_is(&planned, function, is_loop, large.as_ref());
         let text = format!(
             "a statement that takes {} of the session time touches {} blocks per execution, and its plan costs only {}: {why}",
             planned.share(),
@@ -368,6 +360,24 @@ pub(super) fn more_than_planned(case: &Case) -> Answer {
         });
     }
     Answer::of(claims, || "blocks of executions, against the costs of their plans".to_string())
+}
+
+/// Why executions do more than their plan expects.
+fn why_it_is(
+    planned: &Planned<'_>,
+    function: Option<(&str, f64)>,
+    is_loop: bool,
+    large: Option<&(&str, f64)>,
+) -> String {
+    match function {
+        Some((name, rows)) => {
+            format!(
+                "function {name}() is called for each of {} rows, and reads tables each time",
+                units::count(rows)
+            )
+        }
+        None => why_beyond(planned, is_loop, large),
+    }
 }
 
 /// A claim by blocks, beside samples of the processor time that show another kind of work.

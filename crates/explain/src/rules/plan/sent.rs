@@ -2,9 +2,15 @@
 //! same, and the plan for watch, which lets the server choose the type, uses the index.
 
 use super::Planned;
-use super::aside::Reason;
 use crate::case::Thing;
 use record::statement;
+
+/// A reason why the planner leaves an index aside, and what to do.
+pub(super) struct Reason {
+    pub(super) why: String,
+    pub(super) text: &'static str,
+    pub(super) commands: Vec<String>,
+}
 
 /// Types of columns, and what their drivers send that casts the column.
 struct Sent {

@@ -136,7 +136,9 @@ pub(super) fn not_hot(case: &Case) -> Answer {
         };
         let share = share_of_updates(case, &table, indexes);
         let felt = match &reason {
-            Reason::Indexed { .. } if share * SAVED >= SHARE_MIN => severity(share * SAVED),
+            Reason::Indexed { .. } | Reason::Room(_, true) if share * SAVED >= SHARE_MIN => {
+                severity(share * SAVED)
+            }
             _ => Severity::Low,
         };
         let claim = Claim::new(
