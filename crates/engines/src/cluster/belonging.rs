@@ -49,8 +49,8 @@ impl Cluster {
         self.check_primaries(&mut seen)
     }
 
-    /// A cluster file, after its nodes were found to be what it names: as many servers, of one cluster of its engine, with the roles and all addresses that they
-    /// have there. Also what is odd about it all the same.
+    /// A cluster file, after its nodes were found to be what it names: as many servers, of one cluster of its engine, with the roles and all addresses that
+    /// they have there. Also what is odd about it all the same.
     ///
     /// # Errors
     /// As [`Cluster::check_nodes`] and [`Cluster::check_distinct`]; [`ClusterError::NoCoordinator`], [`ClusterError::ForeignNode`].

@@ -274,8 +274,8 @@ impl ClusterError {
                 Some("correct the role or the connection of one [[node]] in the cluster file, or remove it".to_owned())
             }
             ClusterError::TwoPrimaries { .. } => Some(
-                "let applications write to one of them only: the one with the higher timeline (SELECT timeline_id FROM pg_control_checkpoint()) was promoted last. \
-                 Make the other its standby again (pg_rewind, or a new base backup), or remove its [[node]]"
+                "let applications write to one of them only: the one with the higher timeline (SELECT timeline_id FROM pg_control_checkpoint()) was promoted \
+                 last. Make the other its standby again (pg_rewind, or a new base backup), or remove its [[node]]"
                     .to_owned(),
             ),
             ClusterError::NoCoordinator { .. } => {

@@ -80,8 +80,8 @@ fn of_texts(case: &Case, time: &NodeTime) -> Option<Claim> {
             severity(share),
             Level::DiscriminatingCounter,
             format!(
-                "{}: {} of the session time is a statement{who} that reads pg_stat_statements with the texts of all statements: the server reads the whole file \
-                 of them each time, {} long{files}",
+                "{}: {} of the session time is a statement{who} that reads pg_stat_statements with the texts of all statements: the server reads the whole \
+                 file of them each time, {} long{files}",
                 time.node,
                 units::percent(share),
                 units::seconds(first.mean_ms.unwrap_or(0.0) / 1e3)

@@ -14,9 +14,8 @@ pub(super) const RULES: &[Rule] = &[Rule {
     title: "a program asks again and again, and finds nothing",
     needs: &[Field("statement", "calls"), Field("statement", "rows"), Field("server", "sessions_active")],
     limits: "a SELECT, UPDATE or DELETE of a table that runs 500 times a second, 40 % of all statements, and returns or changes one row in 1,000 executions \
-        or fewer (20 with an order or a limit); high with 1,000 a second and 70 %, or with 30 % of the session time waiting for a CPU; low without an order or a limit, where it compares a column with a value; the same of a SELECT that \
-        tries to get an \
-        advisory lock, whatever it returns: never high (ours)",
+        or fewer (20 with an order or a limit); high with 1,000 a second and 70 %, or with 30 % of the session time waiting for a CPU; low without an order or \
+        a limit, where it compares a column with a value; the same of a SELECT that tries to get an advisory lock, whatever it returns: never high (ours)",
     judge,
     links: &["https://www.postgresql.org/docs/current/sql-notify.html"],
 }];

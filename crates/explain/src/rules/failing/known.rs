@@ -268,8 +268,8 @@ pub(super) static KNOWN: [Known; 36] = [
     Known {
         sqlstate: "53100",
         words: &["No space left"],
-        what: "writes fail, because a volume is full for the server although the volumes that were watched have space: its inodes are used up, a reserve for root \
-            is reached, or it is another volume",
+        what: "writes fail, because a volume is full for the server although the volumes that were watched have space: its inodes are used up, a reserve for \
+            root is reached, or it is another volume",
         setting: "",
         text: "look at the volume of the file that the message names: df -h and df -i on the path below the data directory (pg_tblspc holds links)",
     },

@@ -78,7 +78,7 @@ pub(super) fn of_other_type(planned: &Planned<'_>, relation: &str) -> Option<Rea
             |column: &str| compared.is_empty() || compared.iter().any(|condition| condition.column == column);
         let types = node.lines.word("column_types").split("; ");
         let mut known = types.filter_map(|one| column_of(one)).filter(|(column, _)| is_compared(column));
-        known.find_map(|(column, sent)| Some(reason(&node, relation, column, sent)))
+        known.next().map(|(column, sent)| reason(node, relation, column, sent))
     })
 }
 
