@@ -66,7 +66,7 @@ fn checked(cluster: Cluster, context: &Context) -> Result<Cluster, ClusterError>
     Ok(cluster)
 }
 
-/// The cluster of a file with the primary that it has now. Warnings name the nodes that are others again.
+/// The cluster of a file with the primary that it has now. Warnings name the nodes that are the same server as another one.
 fn followed(cluster: Cluster, context: &Context) -> Cluster {
     let cluster = cluster.following_primary();
     for Absent { why, hint, .. } in &cluster.left_out {

@@ -228,22 +228,22 @@ fn connect_endpoint<P: Plane>(
         (_, SslMode::Prefer) => Encryption::IfOffered,
         (_, SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull) => Encryption::Demanded,
     };
-    let place = candidate.host.to_string();
-    let shortened = (spec.connect_timeout.is_none() && lately::was_silent(&place))
+    let (place, address) = (candidate.host.to_string(), format!("{:?}", candidate.endpoint));
+    let shortened = (spec.connect_timeout.is_none() && lately::was_silent(&address))
         .then(|| ConnSpec { connect_timeout: Some(lately::SHORT), ..spec.clone() });
     let spec = shortened.as_ref().unwrap_or(spec);
     let _waiting = slow::Waiting::begin(|| place.clone(), spec.connect_limit());
     let mut open = |encryption| match plane.open(spec, candidate, encryption, tls) {
         Ok(session) => {
-            lately::answered(&place);
+            lately::answered(&place, &address);
             Ok(session)
         }
         Err(failure) => {
             match failure.cause {
                 Cause::Timeout(_) | Cause::Silent(_) => {
-                    lately::timed_out(place.clone(), spec.connect_limit())
+                    lately::timed_out(&place, &address, spec.connect_limit())
                 }
-                _ => lately::answered(&place),
+                _ => lately::answered(&place, &address),
             }
             let retry = failure.cause.may_depend_on_encryption().then_some(failure.encrypted);
             attempts.push(Attempt::new(&candidate.host, Some(&candidate.endpoint), failure.cause));

@@ -40,7 +40,7 @@ pub struct Cluster {
     pub nodes: Vec<ClusterNode>,
     /// Hash partitions of a sharded table, as given to `up sharded --partitions`.
     pub partitions: Option<u32>,
-    /// Nodes that are left out: of a catalog, because roles that the session does not trust chose the addresses; of a file, because they are others again.
+    /// Nodes that are left out: of a catalog, because roles that are not trusted chose the addresses; of a file, because another one is the same server.
     pub left_out: Vec<Absent>,
 }
 

@@ -320,7 +320,7 @@ fn paced(scene: &mut Scene, dead_rows: u64) {
 /// Vacuums in vain, with a holder of the horizon that is too young to explain them, and without any.
 #[test]
 fn a_young_holder_of_the_horizon_is_named_where_nothing_else_keeps_dead_rows() {
-    let told = |is_there: bool| {
+    let lacking = |is_there: bool| {
         let mut scene = Scene::healthy();
         scene.drop_source("horizon");
         let table = json!({"node": "n1", "database": "db", "relation": "public.usertable"});
@@ -331,8 +331,12 @@ fn a_young_holder_of_the_horizon_is_named_where_nothing_else_keeps_dead_rows() {
         }
         of(&scene.explain(), "VAC-04").missing.join(" ")
     };
-    assert!(told(true).contains("session billing (pid 77) was seen, 4.0 s old at most"), "{}", told(true));
-    assert!(told(false).contains("nothing that holds back the horizon was seen"), "{}", told(false));
+    assert!(
+        lacking(true).contains("session billing (pid 77) was seen, 4.0 s old at most"),
+        "{}",
+        lacking(true)
+    );
+    assert!(lacking(false).contains("nothing that holds back the horizon was seen"), "{}", lacking(false));
 }
 
 /// The scan is a small part of what it does: each page with a dead row is changed, which costs twenty times as much as to read it.

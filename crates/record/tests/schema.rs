@@ -154,6 +154,7 @@ fn full_matrix() -> Matrix {
     operation.cells[1].round_trips_by = Some(RoundTripsBy::Counted);
     operation.cells[1].ping_us = Some(100.0);
     operation.cells[1].predicted_us_p50 = Some(600.0);
+    operation.cells[2].error = Some("could not connect to server".into());
     operation.outliers.push(Outlier {
         what: Part::Path,
         connect: Some("a".into()),

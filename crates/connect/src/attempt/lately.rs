@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::DEFAULT_TIMEOUT;
@@ -14,54 +14,47 @@ const SHORTENED: Duration = Duration::from_secs(120);
 /// A server that did not answer a question that may be left out does not get the next one so soon.
 const UNASKED: Duration = Duration::from_secs(10);
 
-/// When a place did not answer at all, and when it did not within the whole default limit.
-#[derive(Clone, Copy, Debug)]
-struct Silence {
-    any: Instant,
-    whole: Option<Instant>,
+/// When a host did not answer, by its name, and when an address of it did not within the whole default limit.
+#[derive(Default)]
+struct Silent {
+    hosts: HashMap<String, Instant>,
+    addresses: HashMap<String, Instant>,
 }
 
-/// By the names of the places.
-static SILENT: Mutex<Option<HashMap<String, Silence>>> = Mutex::new(None);
+static SILENT: LazyLock<Mutex<Silent>> = LazyLock::new(Mutex::default);
 /// Whether there are any: nearly never, so that a connection costs nothing more.
 static IS_ANY: AtomicBool = AtomicBool::new(false);
 
-fn silent() -> MutexGuard<'static, Option<HashMap<String, Silence>>> {
-    SILENT.lock().unwrap_or_else(PoisonError::into_inner)
+fn silent() -> Option<MutexGuard<'static, Silent>> {
+    IS_ANY.load(Ordering::Relaxed).then(|| SILENT.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// This place did not answer within this limit.
-pub(super) fn timed_out(place: String, limit: Duration) {
+/// An address of a host did not answer within this limit.
+pub(super) fn timed_out(host: &str, address: &str, limit: Duration) {
     IS_ANY.store(true, Ordering::Relaxed);
-    let now = Instant::now();
-    let mut silent = silent();
-    let found = silent.get_or_insert_default().entry(place).or_insert(Silence { any: now, whole: None });
-    found.any = now;
+    let Some(mut silent) = silent() else { return };
+    silent.hosts.insert(host.to_owned(), Instant::now());
     if limit >= DEFAULT_TIMEOUT {
-        found.whole = Some(now);
+        silent.addresses.insert(address.to_owned(), Instant::now());
     }
 }
 
 /// It did.
-pub(super) fn answered(place: &str) {
-    if IS_ANY.load(Ordering::Relaxed)
-        && let Some(silent) = silent().as_mut()
-    {
-        silent.remove(place);
+pub(super) fn answered(host: &str, address: &str) {
+    if let Some(mut silent) = silent() {
+        silent.hosts.remove(host);
+        silent.addresses.remove(address);
     }
 }
 
-/// Whether it had its whole limit and did not answer.
-pub(super) fn was_silent(place: &str) -> bool {
-    let found = || silent().as_ref().and_then(|silent| silent.get(place).copied());
-    IS_ANY.load(Ordering::Relaxed)
-        && found().and_then(|found| found.whole).is_some_and(|at| at.elapsed() < SHORTENED)
+/// Whether an address had its whole limit and did not answer.
+pub(super) fn was_silent(address: &str) -> bool {
+    silent().is_some_and(|silent| silent.addresses.get(address).is_some_and(|at| at.elapsed() < SHORTENED))
 }
 
-/// Whether it did not answer a moment ago.
-pub(super) fn is_unasked(place: &str) -> bool {
-    let found = || silent().as_ref().and_then(|silent| silent.get(place).copied());
-    IS_ANY.load(Ordering::Relaxed) && found().is_some_and(|found| found.any.elapsed() < UNASKED)
+/// Whether a host did not answer a moment ago.
+pub(super) fn is_unasked(host: &str) -> bool {
+    silent().is_some_and(|silent| silent.hosts.get(host).is_some_and(|at| at.elapsed() < UNASKED))
 }
 
 #[cfg(test)]
@@ -69,16 +62,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_silent_place_is_known_until_it_answers() {
-        let (place, other) = ("test-of-silence:1".to_owned(), "test-of-silence:2");
-        assert!(!is_unasked(&place) && !was_silent(&place));
-        timed_out(place.clone(), SHORT);
-        assert!(is_unasked(&place) && !was_silent(&place), "it may be slow");
-        timed_out(place.clone(), DEFAULT_TIMEOUT);
-        timed_out(place.clone(), SHORT);
-        assert!(is_unasked(&place) && was_silent(&place));
-        assert!(!is_unasked(other) && !was_silent(other));
-        answered(&place);
-        assert!(!is_unasked(&place) && !was_silent(&place));
+    fn a_silent_host_is_known_until_it_answers() {
+        let (host, address, other) = ("test-of-silence:1", "192.0.2.1:1", "192.0.2.2:1");
+        assert!(!is_unasked(host) && !was_silent(address));
+        timed_out(host, address, SHORT);
+        assert!(is_unasked(host) && !was_silent(address), "it may be slow");
+        timed_out(host, address, DEFAULT_TIMEOUT);
+        timed_out(host, address, SHORT);
+        assert!(is_unasked(host) && was_silent(address));
+        assert!(
+            !is_unasked("test-of-silence:2") && !was_silent(other),
+            "another address of the host has its own limit"
+        );
+        answered(host, other);
+        assert!(!is_unasked(host) && was_silent(address), "the host answers at its other address");
+        answered(host, address);
+        assert!(!was_silent(address));
     }
 }

@@ -261,7 +261,9 @@ const MANY_RANGES_BLOCKS: f64 = 2_560.0;
 /// search for few rows reads most blocks of the table.
 fn is_spoilt(case: &Case, odd: &Odd<'_>, blocks: f64) -> bool {
     let all = table(case, &odd.planned, odd.relation).and_then(|table| table.lines.last("live_rows"));
-    let wanted = plan::rows_wanted(&odd.planned, &odd.node).zip(all);
+    // Where an aggregate takes the rows, a loop that searches another table for each of them counts them.
+    let searches = || plan::searched_again(case, &odd.planned).map(|(_, times)| times);
+    let wanted = plan::rows_wanted(&odd.planned, &odd.node).or_else(searches).zip(all);
     odd.is_used && blocks >= MANY_RANGES_BLOCKS && wanted.is_some_and(|(rows, all)| rows <= all * WANTED_MAX)
 }
 

@@ -181,7 +181,7 @@ fn logged_collisions(case: &Case, node: &str) -> Option<Claim> {
     let count: f64 = events.iter().map(|event| event.times()).sum();
     let transactions = server.sum("xact_commit").unwrap_or(0.0) + server.sum("xact_rollback").unwrap_or(0.0);
     let first = events.first()?;
-    let behind = behind::Behind::of_message(case, node, &first.message);
+    let behind = behind::Behind::of_error(case, node, first);
     let maximum = maximum::statement(case, &first.message);
     (count >= COLLISIONS_MIN && count >= transactions * COLLISION_SHARE_MIN).then(|| {
         Claim::new(

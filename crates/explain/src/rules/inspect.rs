@@ -13,7 +13,7 @@ pub(super) const RULES: &[Rule] = &[Rule {
     title: "monitoring reads every page of tables, or all texts of statements",
     needs: &[Field("server", "sessions_active")],
     limits: "10 % of the session time in a statement that calls a function which reads a whole table or index (pgstattuple, amcheck \
-        and the like), or in statements of one role that read pg_stat_statements with its texts (ours)",
+        and the like), or in statements that read pg_stat_statements with its texts (ours)",
     judge: inspected,
     links: &["https://www.postgresql.org/docs/current/pgstattuple.html"],
 }];
@@ -52,8 +52,8 @@ fn reads_texts(text: &str) -> bool {
     text.match_indices("pg_stat_statements").any(|(at, name)| {
         let rest = text[at + name.len()..].trim_start();
         let is_it = !text[..at].ends_with(is_name) && !text[at + name.len()..].starts_with(is_name);
-        let is_read = text[..at].trim_end().trim_end_matches("public.").trim_end();
-        let is_read = ["from", "join", ","].iter().any(|word| is_read.ends_with(word));
+        let before = text[..at].trim_end_matches("public.").trim_end();
+        let is_read = ["from", "join", ","].iter().any(|word| before.ends_with(word));
         let is_without = rest.strip_prefix('(').is_some_and(|inside| {
             ["false", "showtext => false"].iter().any(|word| inside.trim_start().starts_with(word))
         });
@@ -61,16 +61,21 @@ fn reads_texts(text: &str) -> bool {
     })
 }
 
+/// Who executes a statement, as a part of a claim.
+fn executed(case: &Case, time: &NodeTime, statement: &StatementTime) -> String {
+    let role = role_of(case, &time.node, &statement.query_id);
+    match by(role, application_of(case, &time.node, role)) {
+        who if who.is_empty() => who,
+        who => format!(", executed{who},"),
+    }
+}
+
 /// About all such statements of a node.
 fn of_texts(case: &Case, time: &NodeTime) -> Option<Claim> {
     let of_kind: Vec<&StatementTime> = time.statements.iter().filter(|one| reads_texts(&one.text)).collect();
     let share: f64 = of_kind.iter().map(|one| one.share).sum();
     let first = of_kind.first().filter(|_| share >= SHARE_MIN)?;
-    let role = role_of(case, &time.node, &first.query_id);
-    let who = match by(role, application_of(case, &time.node, role)) {
-        who if who.is_empty() => who,
-        who => format!(", executed{who},"),
-    };
+    let who = executed(case, time, first);
     let bytes = first.temp_bytes.filter(|bytes| *bytes > 0.0);
     let files = bytes.map_or(String::new(), |bytes| {
         format!(", {} of them written to temporary files", units::bytes(bytes))
@@ -112,11 +117,7 @@ fn inspected(case: &Case) -> Answer {
         let of = |one: &&StatementTime| one.share >= SHARE_MIN && reader(&one.text).is_some();
         for statement in time.statements.iter().filter(of) {
             let Some((function, instead)) = reader(&statement.text) else { continue };
-            let role = role_of(case, &time.node, &statement.query_id);
-            let who = match by(role, application_of(case, &time.node, role)) {
-                who if who.is_empty() => who,
-                who => format!(", executed{who},"),
-            };
+            let who = executed(case, time, statement);
             let better = if instead.is_empty() { String::new() } else { format!(" (or call {instead})") };
             claims.push(
                 Claim::new(

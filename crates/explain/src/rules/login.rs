@@ -48,17 +48,13 @@ fn judge(case: &Case) -> Answer {
     Answer::of(claims, || "processes of the servers in the middle of a login".to_string())
 }
 
-/// What the server logs of services that decide about logins and do not answer (`auth.c`), with the word for the service.
-const SERVICES: [(&str, &str); 4] = [
-    ("RADIUS", "RADIUS response"),
-    ("LDAP", " LDAP"),
-    ("ident", "Ident server"),
-    ("PAM", "pam_authenticate failed"),
-];
+/// What the server logs of services that decide about logins and do not serve it (`auth.c`), with the word for the service.
+const SERVICES: [(&str, &str); 3] =
+    [("RADIUS", "RADIUS response"), ("LDAP", " LDAP"), ("ident", "Ident server")];
 /// Characters of such a line.
 const LINE_CHARS: usize = 120;
 
-/// The service that does not answer, by the server's log, as the end of a claim.
+/// The service that logins wait for, by the server's log, as the end of a claim.
 fn service_of(case: &Case, node: &str) -> Option<String> {
     let lines = || {
         let of_node = |event: &&Event| [node, ""].contains(&Case::word_of(event, "node"));
@@ -67,12 +63,12 @@ fn service_of(case: &Case, node: &str) -> Option<String> {
     };
     SERVICES.into_iter().find_map(|(service, words)| {
         let fits = |event: &&Event| {
-            event.message.contains(words) && ["timeout ", "could not ", "pam_"].iter().any(|begin| event.message.starts_with(begin))
+            event.message.contains(words) && ["timeout ", "could not "].iter().any(|begin| event.message.starts_with(begin))
         };
         let first = lines().find(fits)?;
         let times: f64 = lines().filter(fits).map(|event| event.times()).sum();
         Some(format!(
-            "; they wait for {service}, whose server does not answer, by the log: {} ({} in the recording): correct or replace that server in pg_hba.conf",
+            "; they wait for {service}, by the server's log: {} ({} in the recording): mend that service, or name another one in pg_hba.conf",
             plain(&first.message, LINE_CHARS),
             units::counted(times as usize, "time")
         ))

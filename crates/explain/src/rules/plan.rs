@@ -50,7 +50,7 @@ use record::statement;
 pub(super) use aside::is_explained;
 pub(super) use first::is_explained as is_sorted_for_few;
 pub(crate) use hidden::FOR_EACH_ROW;
-pub(super) use hidden::{does_more, is_for_workers};
+pub(super) use hidden::{does_more, is_for_workers, searched_again};
 pub(super) use index::{BYTES_PER_ENTRY, Proposal, is_of, proposal, with_proposal};
 pub(super) use pattern::{Advice, of_text as pattern_of_text};
 pub(super) use spill::work_mem_of;

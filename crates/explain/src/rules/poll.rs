@@ -102,6 +102,16 @@ fn judge(case: &Case) -> Answer {
     Answer::of(claims, || "rows of the most frequent statements".to_string())
 }
 
+/// A claim with what it has in common with others about a statement that is sent so often.
+fn with_figures(claim: Claim, node: &str, one: &StatementTime, (calls, share): (f64, f64)) -> Claim {
+    claim
+        .on_node(node)
+        .number("calls_per_s", calls)
+        .number("share_of_calls", share)
+        .because(format!("the statement: {}", in_a_line(one)))
+        .because("each execution is short; most of what it costs is the way between client and server, and the CPU time of both")
+}
+
 /// The claim about a statement that finds nothing: whether it takes the next row of an order, and whether it is sent very often.
 fn of_nothing(
     node: &str,
@@ -114,7 +124,7 @@ fn of_nothing(
     } else {
         ": a program polls without a pause, or looks for keys that are mostly not there"
     };
-    Claim::new(
+    let claim = Claim::new(
         match (is_queue, is_many) {
             (false, _) => Severity::Low,
             (true, false) => Severity::Medium,
@@ -128,15 +138,11 @@ fn of_nothing(
             units::short(calls),
             plain(&one.text, STATEMENT_CHARS)
         ),
-    )
-    .on_node(node)
-    .number("calls_per_s", calls)
-    .number("share_of_calls", share)
-    .because(format!("the statement: {}", in_a_line(one)))
-    .because("each execution is short; most of what it costs is the way between client and server, and the CPU time of both")
-    .lacking("whether its values differ each time: searches for keys that are not there look the same, and need no pause")
-    .not("statements that return nothing by their kind (INSERT, SET): this one looks for rows in a table")
-    .remedy(
+    );
+    with_figures(claim, node, one, (calls, share))
+        .lacking("whether its values differ each time: searches for keys that are not there look the same, and need no pause")
+        .not("statements that return nothing by their kind (INSERT, SET): this one looks for rows in a table")
+        .remedy(
         "let the workers wait between two attempts, longer after each that finds nothing; or let the program that adds work wake them: \
          LISTEN and NOTIFY",
         &[
@@ -148,7 +154,7 @@ fn of_nothing(
 
 /// The claim about attempts to get an advisory lock.
 fn of_lock(node: &str, one: &StatementTime, calls: f64, share: f64) -> Claim {
-    Claim::new(
+    let claim = Claim::new(
         Severity::Medium,
         Level::CoOccurrence,
         format!(
@@ -157,14 +163,10 @@ fn of_lock(node: &str, one: &StatementTime, calls: f64, share: f64) -> Claim {
             units::short(calls),
             plain(&one.text, STATEMENT_CHARS)
         ),
-    )
-    .on_node(node)
-    .number("calls_per_s", calls)
-    .number("share_of_calls", share)
-    .because(format!("the statement: {}", in_a_line(one)))
-    .because("each execution is short; most of what it costs is the way between client and server, and the CPU time of both")
-    .lacking("whether the attempts get the lock: they return it, and no counter has it")
-    .remedy(
+    );
+    with_figures(claim, node, one, (calls, share))
+        .lacking("whether the attempts get the lock: they return it, and no counter has it")
+        .remedy(
         "wait for the lock instead of asking (pg_advisory_lock, with lock_timeout), or pause between two attempts",
         &["SELECT l.pid, l.granted, a.application_name, a.state, l.classid, l.objid FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid WHERE l.locktype \
             = 'advisory' LIMIT 20;"],

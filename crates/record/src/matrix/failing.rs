@@ -14,11 +14,11 @@ const CELLS_SHARE_MIN: f64 = 0.5;
 /// What the cells of one node show.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shape {
-    /// Its own rows through itself, or what all other nodes have to do with it.
+    /// Its own rows through itself, or requests in both directions.
     Whole,
-    /// Only what sessions that enter there ask of other nodes.
+    /// Only its requests to other nodes.
     Out,
-    /// Only what sessions that enter at other nodes ask of it.
+    /// Only the requests of other nodes to it.
     In,
 }
 
@@ -114,26 +114,20 @@ impl Matrix {
 
     /// Which part of a node's cells is broken.
     fn shape_of(&self, node: &str) -> Shape {
-        let all = |names: &[String], lacks: &dyn Fn(&Operation, &str) -> bool| {
-            let others = || names.iter().filter(|name| *name != node);
-            others().next().is_some()
-                && self.operations.iter().all(|operation| others().all(|other| lacks(operation, other)))
+        let others = |names: &[String], lacks: &dyn Fn(&Operation, &str) -> bool| -> Vec<bool> {
+            let of =
+                |operation| names.iter().filter(|name| *name != node).map(move |name| lacks(operation, name));
+            self.operations.iter().flat_map(of).collect()
         };
-        let any = |names: &[String], lacks: &dyn Fn(&Operation, &str) -> bool| {
-            self.operations
-                .iter()
-                .any(|operation| names.iter().any(|name| name != node && lacks(operation, name)))
-        };
-        let own = || self.operations.iter().any(|operation| operation.lacks(node, node));
-        let (way_out, way_in) = (
-            |one: &Operation, other: &str| one.lacks(node, other),
-            |one: &Operation, other: &str| one.lacks(other, node),
-        );
-        match () {
-            () if own() => Shape::Whole,
-            () if all(&self.data, &way_out) && !any(&self.connect, &way_in) => Shape::Out,
-            () if all(&self.connect, &way_in) && !any(&self.data, &way_out) => Shape::In,
-            () => Shape::Whole,
+        let way_out = others(&self.data, &|operation, other| operation.lacks(node, other));
+        let way_in = others(&self.connect, &|operation, other| operation.lacks(other, node));
+        let is_all = |way: &[bool]| !way.is_empty() && way.iter().all(|is_broken| *is_broken);
+        let is_none = |way: &[bool]| way.iter().all(|is_broken| !is_broken);
+        match self.operations.iter().any(|operation| operation.lacks(node, node)) {
+            true => Shape::Whole,
+            false if is_all(&way_out) && is_none(&way_in) => Shape::Out,
+            false if is_all(&way_in) && is_none(&way_out) => Shape::In,
+            false => Shape::Whole,
         }
     }
 
@@ -190,6 +184,14 @@ impl Matrix {
     }
 }
 
+/// The finding about so many broken cells with so many failed transactions, and where to look.
+fn failing(claim: String, look: &str, cells: usize, failed: u64) -> Finding {
+    let remedy = format!("{look}; then run the matrix again: these cells are not compared");
+    let finding = super::findings::finding("matrix-failing", Severity::High, claim, remedy);
+    let numbers = [("cells".to_string(), cells as f64), ("failed".to_string(), failed as f64)].into();
+    Finding { numbers, ..finding }
+}
+
 /// The message as the end of a sentence.
 fn with_message(error: Option<&str>) -> String {
     error.map_or_else(String::new, |error| format!(": {error}"))
@@ -209,7 +211,7 @@ impl Failing<'_> {
             ),
             Shape::Out => (
                 format!(
-                    "{called} serves its own rows, and what its sessions ask of all other nodes fails, {broken} of the {all} cells with it"
+                    "{called} serves its own rows, and its requests to all other nodes fail, {broken} of the {all} cells with it"
                 ),
                 format!(
                     "look at how {node} logs in at the others (its user mappings, its passwords) and reaches them"
@@ -217,7 +219,7 @@ impl Failing<'_> {
             ),
             Shape::In => (
                 format!(
-                    "{called} serves its own rows, and what the sessions of all other nodes ask of it fails, {broken} of the {all} cells with it"
+                    "{called} serves its own rows, and the requests of all other nodes to it fail, {broken} of the {all} cells with it"
                 ),
                 format!(
                     "look at the log of {node}, its pg_hba.conf, and the user mappings for it on the other nodes"
@@ -225,10 +227,7 @@ impl Failing<'_> {
             ),
         };
         let claim = format!("{begin} ({failed_words}){}", with_message(*error));
-        let remedy = format!("{look}; then run the matrix again: these cells are not compared");
-        let finding = super::findings::finding("matrix-failing", Severity::High, claim, remedy);
-        let numbers = [("cells".to_string(), *broken as f64), ("failed".to_string(), *failed as f64)].into();
-        Finding { node: Some((*node).to_string()), numbers, ..finding }
+        Finding { node: Some((*node).to_string()), ..failing(claim, &look, *broken, *failed) }
     }
 }
 
@@ -238,11 +237,11 @@ impl Pair<'_> {
         let (from_node, to_node) = (super::findings::called(from), super::findings::called(to));
         let (ways, look) = match is_both_ways {
             true => (
-                format!("what {from_node} and {to_node} ask of each other fails"),
+                format!("requests between {from_node} and {to_node} fail"),
                 format!("look at the network between {from} and {to}, and at their logs"),
             ),
             false => (
-                format!("what sessions at {from_node} ask of {to_node} fails"),
+                format!("requests of {from_node} to {to_node} fail"),
                 format!(
                     "look at how {from} logs in at {to} (on {from}: its user mapping for {to}) and reaches it, and at the log of {to}"
                 ),
@@ -254,9 +253,6 @@ impl Pair<'_> {
             number::counted(*failed, "failed transaction"),
             with_message(*error)
         );
-        let remedy = format!("{look}; then run the matrix again: these cells are not compared");
-        let finding = super::findings::finding("matrix-failing", Severity::High, claim, remedy);
-        let numbers = [("cells".to_string(), *cells as f64), ("failed".to_string(), *failed as f64)].into();
-        Finding { numbers, ..finding }
+        failing(claim, &look, *cells, *failed)
     }
 }

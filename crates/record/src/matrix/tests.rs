@@ -302,25 +302,25 @@ fn a_refused_login_is_known_by_its_way() {
     let cases: [(IsBroken, &str, &str, Option<&str>); 5] = [
         (
             |row, column| (row, column) == ("b", "c"),
-            "what sessions at node b ask of node c fails",
+            "requests of node b to node c fail",
             "its user mapping for c",
             None,
         ),
         (
             |row, column| row != column && row != "a" && column != "a",
-            "what node b and node c ask of each other fails",
+            "requests between node b and node c fail",
             "network between b and c",
             None,
         ),
         (
             |row, column| row == "b" && column != "b",
-            "node b serves its own rows, and what its sessions ask",
+            "node b serves its own rows, and its requests to all",
             "how b logs in at the others",
             Some("b"),
         ),
         (
             |row, column| column == "b" && row != "b",
-            "node b serves its own rows, and what the sessions of all",
+            "node b serves its own rows, and the requests of all",
             "its pg_hba.conf",
             Some("b"),
         ),

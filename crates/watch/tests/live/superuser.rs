@@ -577,9 +577,9 @@ fn what_a_role_makes_too_long_to_read_ends_no_connection() {
         end(&mut watch);
         // What is still too long is refused with its length.
         let mut session = watch::sql::session::Session::open(&server.spec()).unwrap();
-        let long = "select pg_catalog.to_json(pg_catalog.repeat('x', 40000000))::text";
+        let long = "select pg_catalog.repeat('x', 40000000)";
         let why = session.query(long, &[]).map(|_| ()).unwrap_err().to_string();
-        assert!(why.contains("the server's answer has 40000002 bytes"), "{why}");
+        assert!(why.contains("the server's answer has 40000000 bytes"), "{why}");
         assert_eq!(session.query("select '[1]'::text", &[]).unwrap()[0], 1);
     });
 }

@@ -3,7 +3,7 @@
 use crate::case::Case;
 use crate::rules::costly::is_name_of;
 use crate::rules::paste::literal;
-use record::event;
+use record::event::{self, Event};
 use record::statement::{self, Verb};
 
 /// A sequence behind its table.
@@ -14,9 +14,9 @@ pub(super) struct Behind<'a> {
 }
 
 impl<'a> Behind<'a> {
-    /// The sequence behind the unique index that a message of the server names: the index has one column, with a default from a sequence, and an INSERT
-    /// that is known leaves the column to it.
-    pub(super) fn of_message(case: &'a Case, node: &'a str, message: &str) -> Option<Behind<'a>> {
+    /// The sequence behind the unique index that an error in the server's log names: the index has one column, with a default from a sequence, and the
+    /// statement of the error, or an INSERT that is known, leaves the column to it. One that always fails is in no statistics of statements.
+    pub(super) fn of_error(case: &'a Case, node: &'a str, error: &Event) -> Option<Behind<'a>> {
         let mut found = case.at("table", node).flat_map(|table| {
             let written = table.lines.word("key_sequences").split("; ");
             let one = move |part: &'a str| {
@@ -27,8 +27,9 @@ impl<'a> Behind<'a> {
             };
             written.filter_map(one).collect::<Vec<_>>()
         });
-        let (_, behind) = found.find(|(index, _)| message.contains(&format!("\"{index}\"")))?;
-        let mut texts = case.events_of(event::QUERY).map(|event| Case::word_of(event, "text"));
+        let (_, behind) = found.find(|(index, _)| error.message.contains(&format!("\"{index}\"")))?;
+        let known = case.events_of(event::QUERY).map(|event| Case::word_of(event, "text"));
+        let mut texts = known.chain([Case::word_of(error, "statement")]);
         texts.any(|text| is_insert_without(text, behind.relation, behind.column)).then_some(behind)
     }
 

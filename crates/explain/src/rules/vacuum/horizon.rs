@@ -69,12 +69,12 @@ pub(super) fn is_harmful(case: &Case, holder: &Thing<'_>) -> bool {
     age_s >= HARM_AGE_S && (kept || not_removable) || age_s >= HARM_AGE_IN_VAIN_S && is_in_vain
 }
 
-/// The share of the session time from which on what a holder keeps is felt, and is a matter of urgency.
-const FELT_MIN: f64 = 0.2;
-const FELT_HIGH: f64 = 0.5;
+/// The share of the session time in tables that a holder keeps full of dead rows, from which on it is part of the claim, and urgent.
+const SLOWED_MIN: f64 = 0.2;
+const SLOWED_HIGH: f64 = 0.5;
 
 /// The share of the session time in the tables that a holder keeps full of dead rows, and the first of these.
-fn felt(case: &Case, holder: &Thing<'_>) -> Option<(f64, String)> {
+fn slowed(case: &Case, holder: &Thing<'_>) -> Option<(f64, String)> {
     let time =
         crate::node_time::all(case).iter().find(|time| time.node == holder.place && !time.is_idle())?;
     let by = time.by.iter().find(|by| by.name == "relation")?;
@@ -85,7 +85,7 @@ fn felt(case: &Case, holder: &Thing<'_>) -> Option<(f64, String)> {
     let kept = || by.shares.iter().filter(|(relation, _)| is_kept(relation));
     let share: f64 = kept().map(|(_, share)| share).sum();
     let most = kept().max_by(|left, right| left.1.total_cmp(&right.1))?;
-    (share >= FELT_MIN).then(|| (share.min(1.0), most.0.clone()))
+    (share >= SLOWED_MIN).then(|| (share.min(1.0), most.0.clone()))
 }
 
 /// Whether something receives from the slot that holds the horizon.
@@ -171,12 +171,10 @@ pub(super) fn horizon(case: &Case) -> Answer {
         };
         let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
         let known = age_s.map_or(String::new(), |age| format!(", {}", units::seconds(age)));
-        let felt = felt(case, &holder);
-        let severity = match felt.as_ref().map_or(0.0, |(share, _)| *share) {
-            felt if share >= AGE_SHARE_HIGH || felt >= FELT_HIGH => Severity::High,
-            _ => Severity::Medium,
-        };
-        let tables = felt.as_ref().map_or(String::new(), |(share, relation)| {
+        let slowed = slowed(case, &holder);
+        let is_urgent = slowed.as_ref().is_some_and(|(share, _)| *share >= SLOWED_HIGH);
+        let severity = if share >= AGE_SHARE_HIGH || is_urgent { Severity::High } else { Severity::Medium };
+        let tables = slowed.as_ref().map_or(String::new(), |(share, relation)| {
             format!(
                 "; {} of the session time is in {relation}, whose dead rows no vacuum can remove until it ends",
                 units::percent(*share)
@@ -197,7 +195,7 @@ pub(super) fn horizon(case: &Case) -> Answer {
             .during([holder.lines.ticks.window()])
             .number("age_xids", age)
             .number("share_of_freeze_max_age", share)
-            .with(felt, |claim, (share, _)| claim.number("share", share))
+            .with(slowed, |claim, (share, _)| claim.number("share", share))
             .with(age_s, |claim, age| claim.number("age_s", age))
             .because(format!(
                 "that is {} of autovacuum_freeze_max_age ({})",
