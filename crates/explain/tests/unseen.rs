@@ -465,3 +465,33 @@ fn late_rows_in_the_ranges_of_brin_are_known_below_an_aggregate() {
     assert!(is_silent(&late, "PLAN-24"), "the loop is right for so few rows");
     assert!(is_silent(&found(18_000_000), "PLAN-38"), "most of the table is wanted");
 }
+
+/// A long export holds the horizon, and the workers' search for the next job steps over the jobs that are done: it would mark them, if they were not needed.
+#[test]
+fn searches_that_step_over_dead_rows_all_the_time_name_what_needs_them() {
+    let found = |blocks: u64, age_s: f64| {
+        let mut scene = Scene::healthy();
+        scene.drop_source("horizon");
+        statement(
+            &mut scene,
+            "select id from job where state = $1 and run_at <= now() order by run_at limit $2 for update skip locked",
+            json!({"calls": 750, "rows": 750, "shared_hit": 750 * blocks}),
+            json!({}),
+        );
+        scene.set(
+            "table",
+            table("public.job"),
+            json!({"live_rows": 25_000, "dead_rows": 120_000, "seq_scans": 0, "index_scans": 4_500, "index_rows": 9_000,
+                "blocks_hit": 4_500 * blocks, "blocks_read": 0, "autovacuums": 0, "vacuums": 0, "vacuumed_s": 500.0}),
+        );
+        let keys = json!({"node": "n1", "kind": "session", "name": "pg_dump", "pid": 77});
+        scene.set("horizon", keys, json!({"age_xids": 7_000, "age_s": age_s}));
+        scene.explain()
+    };
+    let kept = found(2_200, 28.0);
+    let finding = of(&kept, "VAC-05");
+    assert!(finding.severity >= Severity::Medium, "{finding:?}");
+    assert!(finding.claim.contains("of the session time is in public.job"), "{}", finding.claim);
+    assert!(is_silent(&found(12, 28.0), "VAC-05"), "the searches find their rows at once");
+    assert!(is_silent(&found(2_200, 4.0), "VAC-05"), "an export has just begun");
+}

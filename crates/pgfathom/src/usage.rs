@@ -17,6 +17,10 @@ const LATER_VERBS: &[(&str, &str)] = &[
 
 /// Flags of psql, pgbench and other tools, and what to type here.
 const HABITS: &[(&[&str], &str)] = &[
+    (
+        &["--warehouses", "--warehouse", "--branches"],
+        "-s or --scale counts the warehouses of tpcc and the branches of tpcb; --rows the rows of ycsb",
+    ),
     (&["-W", "--password"], "a password is never an argument: use ~/.pgpass, PGPASSFILE or PGPASSWORD"),
     (&["-S", "--select-only"], "-b select-only"),
     (&["-N", "--skip-some-updates"], "-b simple-update"),

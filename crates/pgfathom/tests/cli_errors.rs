@@ -191,6 +191,11 @@ fn wrong_flags_from_other_tools() {
         &[
             usage("run -h", "-h/--host needs a value", "help is --help or -?"),
             usage("run --help-me", "unknown flag --help-me for run", "--help"),
+            usage(
+                "load tpcc --warehouses 10",
+                "unknown flag --warehouses for load",
+                "-s or --scale counts the warehouses",
+            ),
             usage("run -W bench", "unknown flag -W for run", "PGPASSWORD"),
             usage("run --password=secret bench", "unknown flag --password for run", "~/.pgpass"),
             usage("run -i bench", "unknown flag -i for run", "load tpcb -s SCALE"),

@@ -17,6 +17,7 @@ mod arrival;
 pub mod bank;
 pub mod claim;
 pub mod conflict;
+mod doors;
 pub mod event_log;
 pub mod failures;
 pub mod heartbeat;
@@ -48,8 +49,9 @@ use self::silence::announced_on;
 use crate::client::{Client, ClientError, Reply};
 use crate::fault::{Happened, Plan, QuietError, Site};
 
-/// How long a session waits before it tries again to connect.
+/// How long a session waits before it tries again to connect: twice as long each time, so that many sessions do not use up the time in which a server recovers.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(20);
+const RECONNECT_PAUSE_MAX: Duration = Duration::from_millis(160);
 /// How long reading the rows is retried when connections break, and the pause between two attempts.
 const AGAIN_TIMEOUT: Duration = Duration::from_secs(60);
 const AGAIN_PAUSE: Duration = Duration::from_millis(200);
@@ -449,11 +451,21 @@ struct Lasting {
     connections: u64,
     /// Why the last connection attempt failed.
     refused: Option<ConnectError>,
+    /// The pause after the next attempt that fails.
+    pause: Duration,
 }
 
 impl Lasting {
     fn new(spec: ConnSpec, patience: Duration) -> Lasting {
-        Lasting { spec, patience, client: None, first: 0, connections: 0, refused: None }
+        Lasting {
+            spec,
+            patience,
+            client: None,
+            first: 0,
+            connections: 0,
+            refused: None,
+            pause: RECONNECT_PAUSE,
+        }
     }
 
     /// The session, made if there is none; `None` after a failed attempt and a pause.
@@ -464,10 +476,12 @@ impl Lasting {
                     self.client = Some(client);
                     self.first = host;
                     self.connections += 1;
+                    self.pause = RECONNECT_PAUSE;
                 }
                 Err(error) => {
                     self.refused = Some(error);
-                    std::thread::sleep(RECONNECT_PAUSE);
+                    std::thread::sleep(self.pause);
+                    self.pause = (self.pause * 2).min(RECONNECT_PAUSE_MAX);
                 }
             }
         }

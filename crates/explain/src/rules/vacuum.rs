@@ -7,6 +7,7 @@ mod forgotten;
 mod horizon;
 mod off;
 pub(crate) mod pacing;
+mod stepped;
 mod wraparound;
 
 use crate::case::{Case, Lines, Thing};

@@ -41,7 +41,10 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
     // Rows that multiply each other are the reason why there are so many.
     ("PLAN-63", &["PLAN-33"]),
     // What a statement waits for while dblink opens a connection, and what that connection commits.
-    ("SES-01", &["EXT-01", "WAL-01", "WAL-05", "TXN-01", "PLAN-62", "PLAN-45", "PLAN-49", "CPU-05"]),
+    (
+        "SES-01",
+        &["EXT-01", "PLAN-25", "WAL-01", "WAL-05", "TXN-01", "PLAN-62", "PLAN-45", "PLAN-49", "CPU-05"],
+    ),
     ("REP-13", &["OBS-01", "LCK-01", "TXN-13", "TXN-05", "DIST-06", "CPU-05"]),
     // What the worker does not apply, its publisher keeps.
     ("REP-20", &["LCK-01", "LCK-04", "REP-15", "REP-03", "REP-01", "REP-11"]),
@@ -280,7 +283,7 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
     ("LOG-01", &["LOG-04"]),
     ("SES-15", &["SES-01", "PLAN-06", "SES-03", "CPU-05"]),
     ("LOG-03", &["LOG-04"]),
-    ("LOG-04", &["SES-03", "CPU-05", "TXN-13", "TXN-05", "PLAN-45", "SES-10", "GEN-01"]),
+    ("LOG-04", &["SES-03", "CPU-05", "TXN-13", "TXN-05", "PLAN-41", "PLAN-45", "SES-10", "GEN-01"]),
     (
         "PLAN-92",
         &[

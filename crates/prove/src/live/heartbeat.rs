@@ -9,7 +9,7 @@ mod measure;
 pub use measure::{Gap, OUTAGE_MIN, Outage, Probe, gaps, silence};
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
@@ -19,10 +19,11 @@ use record::clock::monotonic_ns;
 
 use self::measure::{ends, outage, windows};
 use super::ack::Span;
+use super::doors::Doors;
 use super::failures::Failures;
 use super::servers::Observed;
 use super::tables::{SCHEMA, Shape, Tables};
-use super::{LiveError, Options, Ran, Watch, after_all, again, connect_first, lost_rows, under_faults};
+use super::{LiveError, Options, Ran, Watch, after_all, again, lost_rows, under_faults};
 use crate::client::{Client, number};
 use crate::fault::{Happened, Site};
 use crate::outcome::{At, Outcome, of_reply};
@@ -130,12 +131,13 @@ pub fn run(site: &Site, options: &Options, stop: &AtomicBool) -> Result<Report, 
         .collect();
     let acknowledged = AtomicI64::new(0);
     let under_way_max = under_way_max(site, shards as u64)?;
+    let doors = Doors::of(&entry);
     let ran = under_faults(site, options, stop, 2 * shards + others.len() + 1, |number, watch| {
         let (shard, kind) = (number / 2 + 1, number % 2);
         match number {
             _ if number < 2 * shards => {
                 let requested = ProbeKind { shard, writes: kind == 0, under_way_max };
-                let probes = beat(&entry, site.engine, requested, &acknowledged, watch);
+                let probes = beat(&doors, site.engine, requested, &acknowledged, watch);
                 Part::Probes(shard, kind, probes)
             }
             _ => {
@@ -288,15 +290,13 @@ struct Senders {
 
 /// Sends probes at the fixed rate until the end. A hanging probe delays no other: there are as many senders as can hang at once.
 fn beat(
-    entry: &ConnSpec,
+    doors: &Doors,
     engine: Engine,
     kind: ProbeKind,
     acknowledged: &AtomicI64,
     watch: &Watch<'_>,
 ) -> Vec<Probe> {
     let probes = Mutex::new(Vec::new());
-    // The host that answered last: all senders begin with it.
-    let first = AtomicUsize::new(0);
     let (sender, receiver) = mpsc::channel::<Probe>();
     let (receiver, senders) = (Mutex::new(receiver), Senders::default());
     std::thread::scope(|scope| {
@@ -310,7 +310,7 @@ fn beat(
                 senders.all.fetch_add(1, Ordering::AcqRel);
                 let (probes, queue) = (&probes, (&receiver, &senders));
                 let ProbeKind { shard, writes, .. } = kind;
-                let way = Way { entry, engine, shard, writes, first: &first, acknowledged, watch };
+                let way = Way { doors, engine, shard, writes, acknowledged, watch };
                 scope.spawn(move || send(&way, queue, probes));
             }
             // It waits in the queue for the first free thread; in the worst case as long as the time limit.
@@ -330,11 +330,10 @@ fn beat(
 
 /// The shared state of the senders of one kind of probe.
 struct Way<'a, 'b> {
-    entry: &'a ConnSpec,
+    doors: &'a Doors,
     engine: Engine,
     shard: usize,
     writes: bool,
-    first: &'a AtomicUsize,
     acknowledged: &'a AtomicI64,
     watch: &'a Watch<'b>,
 }
@@ -344,7 +343,7 @@ fn send(
     (receiver, senders): (&Mutex<mpsc::Receiver<Probe>>, &Senders),
     probes: &Mutex<Vec<Probe>>,
 ) {
-    let mut client: Option<Client> = None;
+    let mut client: Option<(Client, usize)> = None;
     let shard = way.shard;
     loop {
         if senders.idle.fetch_add(1, Ordering::AcqRel) >= IDLE_MAX {
@@ -356,19 +355,16 @@ fn send(
         let next = receiver.lock().unwrap_or_else(PoisonError::into_inner).recv();
         senders.idle.fetch_sub(1, Ordering::AcqRel);
         let Ok(mut probe) = next else { return };
-        if monotonic_ns().saturating_sub(probe.due_ns) <= PROBE_PATIENCE.as_nanos() as u64 {
-            if client.is_none()
-                && let Ok((made, host)) =
-                    connect_first(way.entry, way.first.load(Ordering::Relaxed), PROBE_PATIENCE)
-            {
-                way.first.store(host, Ordering::Relaxed);
-                client = Some(made);
+        let late = Duration::from_nanos(monotonic_ns().saturating_sub(probe.due_ns));
+        if let Some(left) = PROBE_PATIENCE.checked_sub(late) {
+            if client.is_none() {
+                client = way.doors.connect(Instant::now() + left, PROBE_PATIENCE);
             }
             let sql = match way.writes {
                 true => format!("insert into {SCHEMA}.hb values ({shard}, {})", probe.number),
                 false => format!("select count(*) from {SCHEMA}.hb where shard = {shard} and n < 0"),
             };
-            let reply = client.as_mut().map(|client| client.request(&sql));
+            let reply = client.as_mut().map(|(client, _)| client.request(&sql));
             let outcome = match &reply {
                 Some(Ok(reply)) => {
                     way.watch.count(reply);
@@ -378,7 +374,9 @@ fn send(
             };
             if !outcome.is_acknowledged() {
                 // After any refusal the next probe uses a new session, perhaps to another host.
-                client = None;
+                if let (Some((_, host)), Some(Err(_))) = (client.take(), &reply) {
+                    way.doors.shut(host);
+                }
             } else {
                 probe.answered_ns = Some(monotonic_ns());
                 probe.is_weak = outcome == Outcome::OkWeak;

@@ -6,11 +6,12 @@ use crate::rule::Claim;
 use crate::rules::costly::{in_a_line, in_extension, lowered, peculiar_of, plain};
 use crate::units;
 use record::finding::{Severity, StatementTime};
+use record::statement::{self, Verb};
 use record::watched::FUNCTION_TEXT;
 
 /// The extension that opens a connection with each call that names none.
 const EXTENSION: &str = "dblink";
-/// Of the connections, the executions of the statement that opens them, at least and at most.
+/// Of the connections, the executions of the statement that opens them, or the rows that it writes, at least and at most.
 const PER_CONNECTION_MIN: f64 = 0.3;
 const PER_CONNECTION_MAX: f64 = 2.0;
 /// Of the statement's samples, those in waits of an extension.
@@ -35,14 +36,21 @@ pub(super) struct Opener<'a> {
 }
 
 impl<'a> Opener<'a> {
-    /// `None` without dblink, or where no statement is executed as often as connections are opened.
+    /// `None` without dblink, or where no statement is executed, or writes rows, as often as connections are opened.
     pub(super) fn of(case: &'a Case, node: &str, opened_per_s: f64) -> Option<Opener<'a>> {
         case.facts("extension").find(|fact| fact.node == node && fact.name == EXTENSION)?;
         let time = node_time::all(case).iter().find(|time| time.node == node)?;
+        // A trigger for each row opens as many as rows are written.
+        let of_connections = |one: &StatementTime| {
+            let times = match statement::parse(&one.text).map(|parsed| parsed.verb) {
+                Ok(Verb::Insert | Verb::Update | Verb::Delete) => one.rows.unwrap_or(1.0).max(1.0),
+                _ => 1.0,
+            };
+            one.calls_per_s.unwrap_or(0.0) * times / opened_per_s.max(f64::MIN_POSITIVE)
+        };
         let fits = |one: &&StatementTime| {
-            let calls = one.calls_per_s.unwrap_or(0.0) / opened_per_s.max(f64::MIN_POSITIVE);
             let names_it = lowered(&one.text).contains(EXTENSION);
-            (PER_CONNECTION_MIN..=PER_CONNECTION_MAX).contains(&calls)
+            (PER_CONNECTION_MIN..=PER_CONNECTION_MAX).contains(&of_connections(one))
                 && (names_it || in_extension(one) >= WAITS_MIN)
         };
         let statement =
@@ -77,9 +85,10 @@ impl<'a> Opener<'a> {
             .number(BY_STATEMENT, self.statement.share)
             .because(format!("the statement: {}", in_a_line(self.statement)))
             .because(format!(
-                "it is executed {} times a second, about as often as a connection is opened, and its sessions wait in an extension in {} of their samples; \
+                "it is executed {} times a second for {} rows each, about as often as a connection is opened, and its sessions wait in an extension in {} of their samples; \
                  dblink is installed here, and each of its calls without the name of a connection opens one and closes it",
                 units::short(self.statement.calls_per_s.unwrap_or(0.0)),
+                units::short(self.statement.rows.unwrap_or(0.0)),
                 units::percent(in_extension(self.statement).min(1.0))
             ))
             .not("clients of the server: a pool of the application does not see these connections")

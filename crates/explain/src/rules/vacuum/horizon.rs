@@ -1,6 +1,6 @@
 //! VAC-05: what holds back the horizon below which dead rows can be removed.
 
-use super::{AGE_SHARE_HIGH, DEAD_ROWS_HARM, DEAD_SHARE_HARM};
+use super::{AGE_SHARE_HIGH, DEAD_ROWS_HARM, DEAD_SHARE_HARM, stepped};
 use crate::case::{Case, Thing};
 use crate::rule::{Answer, Claim};
 use crate::rules::ddl::end_of;
@@ -66,15 +66,25 @@ pub(super) fn is_harmful(case: &Case, holder: &Thing<'_>) -> bool {
         let rows = event.more.get("rows_not_removable").and_then(serde_json::Value::as_f64).unwrap_or(0.0);
         rows >= DEAD_ROWS_HARM && Case::word_of(event, "node") == holder.place
     });
-    age_s >= HARM_AGE_S && (kept || not_removable) || age_s >= HARM_AGE_IN_VAIN_S && is_in_vain
+    let steps = || stepped(case, holder).is_some();
+    age_s >= HARM_AGE_S && (kept || not_removable || steps()) || age_s >= HARM_AGE_IN_VAIN_S && is_in_vain
 }
 
 /// The share of the session time in tables that a holder keeps full of dead rows, from which on it is part of the claim, and urgent.
 const SLOWED_MIN: f64 = 0.2;
 const SLOWED_HIGH: f64 = 0.5;
 
+/// The table whose searches step over dead rows all the time, if that takes so much of the session time that a holder is to be named for it.
+fn stepped(case: &Case, holder: &Thing<'_>) -> Option<stepped::Stepped> {
+    let is_of_age = holder.lines.max("age_s").is_none_or(|age| age >= HARM_AGE_S);
+    stepped::of_node(case, holder.place).filter(|table| is_of_age && table.share >= SLOWED_MIN)
+}
+
 /// The share of the session time in the tables that a holder keeps full of dead rows, and the first of these.
 fn slowed(case: &Case, holder: &Thing<'_>) -> Option<(f64, String)> {
+    if let Some(table) = stepped(case, holder) {
+        return Some((table.share, table.relation));
+    }
     let time =
         crate::node_time::all(case).iter().find(|time| time.node == holder.place && !time.is_idle())?;
     let by = time.by.iter().find(|by| by.name == "relation")?;
@@ -209,6 +219,16 @@ pub(super) fn horizon(case: &Case) -> Answer {
                 ))
             })
             .because("no row version deleted since then can be removed from any table of the database")
+            .with(stepped(case, &holder), |claim, table| {
+                claim.number("dead_rows", table.dead).because(format!(
+                    "{} has {} dead rows beside {} living ones, and each search of its indexes touches {} blocks for its few rows; searches mark the entries \
+                     of rows that nothing needs any more and the next ones skip them: here they do not",
+                    table.relation,
+                    units::count(table.dead),
+                    units::count(table.live),
+                    units::short(table.blocks)
+                ))
+            })
             .remedy(text, &commands),
         );
     }

@@ -1,0 +1,177 @@
+//! Which hosts a new session may try. While a host refuses, or does not answer, one attempt at a time is made there, and the next one a beat later: a hundred
+//! probes that each opened a session of their own at every host kept both standbys of a cluster from promoting anybody (measured: 645 connections in the
+//! listen queue of each, all given up by then, so that no session began for as long as the probes went on).
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::time::{Duration, Instant};
+
+use connect::ConnSpec;
+
+use crate::client::Client;
+
+/// Between two attempts at a host that is shut, and between two looks for one that opens.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// A host.
+#[derive(Debug)]
+struct Door {
+    /// Whether the last attempt ended with a session: then there may be any number at once.
+    is_open: AtomicBool,
+    /// When the next attempt may begin; locked during one.
+    next: Mutex<Instant>,
+}
+
+/// The hosts of a connection string.
+#[derive(Debug)]
+pub(super) struct Doors {
+    spec: ConnSpec,
+    hosts: Vec<Door>,
+    /// The host that answered last: all attempts begin with it.
+    first: AtomicUsize,
+}
+
+/// An attempt at a host.
+struct Attempt<'a> {
+    door: &'a Door,
+    /// Of a host that is shut.
+    alone: Option<MutexGuard<'a, Instant>>,
+}
+
+impl Door {
+    /// `None` while another attempt is made, or has just failed.
+    fn enter(&self) -> Option<Attempt<'_>> {
+        if self.is_open.load(Ordering::Acquire) {
+            return Some(Attempt { door: self, alone: None });
+        }
+        let next = match self.next.try_lock() {
+            Ok(next) => next,
+            Err(TryLockError::Poisoned(error)) => error.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        (Instant::now() >= *next).then_some(Attempt { door: self, alone: Some(next) })
+    }
+}
+
+impl Attempt<'_> {
+    fn ends(mut self, is_session: bool) {
+        self.door.is_open.store(is_session, Ordering::Release);
+        if let Some(next) = self.alone.as_mut() {
+            **next = Instant::now() + PAUSE;
+        }
+    }
+}
+
+impl Doors {
+    /// The first host is open: it is nearly always the one that answers.
+    pub(super) fn of(spec: &ConnSpec) -> Doors {
+        let now = Instant::now();
+        let door = |host| Door { is_open: AtomicBool::new(host == 0), next: Mutex::new(now) };
+        Doors {
+            spec: spec.clone(),
+            hosts: (0..spec.hosts.len().max(1)).map(door).collect(),
+            first: AtomicUsize::new(0),
+        }
+    }
+
+    /// A session at the first host that gives one, and the host; each is tried once. `None` if none does until then.
+    pub(super) fn connect(&self, until: Instant, patience: Duration) -> Option<(Client, usize)> {
+        self.pass(until, |host| match self.spec.hosts.len() {
+            0 | 1 => Client::connect(&self.spec, patience).ok(),
+            _ => Client::connect(&self.spec.clone().with_only_host(host), patience).ok(),
+        })
+    }
+
+    /// The same with any kind of session.
+    fn pass<T>(&self, until: Instant, open: impl Fn(usize) -> Option<T>) -> Option<(T, usize)> {
+        let count = self.hosts.len();
+        let mut left: Vec<usize> = (0..count).collect();
+        left.rotate_left(self.first.load(Ordering::Relaxed) % count);
+        while !left.is_empty() {
+            let free =
+                left.iter().enumerate().find_map(|(at, host)| Some((at, *host, self.hosts[*host].enter()?)));
+            match free {
+                Some((at, host, attempt)) => {
+                    let session = open(host);
+                    attempt.ends(session.is_some());
+                    if let Some(session) = session {
+                        self.first.store(host, Ordering::Relaxed);
+                        return Some((session, host));
+                    }
+                    left.remove(at);
+                }
+                None => std::thread::sleep(PAUSE),
+            }
+            if Instant::now() >= until {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// A session of this host was lost, or got no answer.
+    pub(super) fn shut(&self, host: usize) {
+        self.hosts[host].is_open.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn doors(hosts: usize) -> Doors {
+        let mut spec = ConnSpec::new("localhost", 5432, "nobody", "nothing");
+        spec.hosts = vec![spec.hosts[0].clone(); hosts];
+        Doors::of(&spec)
+    }
+
+    #[test]
+    fn a_host_that_refuses_gets_one_attempt_at_a_time() {
+        let doors = doors(3);
+        let tried = [AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0)];
+        let at_once = [AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0)];
+        let most = AtomicUsize::new(0);
+        let begin = Instant::now();
+        let until = begin + Duration::from_millis(500);
+        doors.shut(0);
+        std::thread::scope(|scope| {
+            for _ in 0..50 {
+                scope.spawn(|| {
+                    while Instant::now() < until {
+                        let refused = doors.pass(until, |host| {
+                            tried[host].fetch_add(1, Ordering::Relaxed);
+                            most.fetch_max(
+                                at_once[host].fetch_add(1, Ordering::AcqRel) + 1,
+                                Ordering::AcqRel,
+                            );
+                            std::thread::sleep(Duration::from_millis(2));
+                            at_once[host].fetch_sub(1, Ordering::AcqRel);
+                            None::<()>
+                        });
+                        assert!(refused.is_none());
+                    }
+                });
+            }
+        });
+        assert_eq!(most.load(Ordering::Acquire), 1);
+        let attempts_max = (begin.elapsed().as_millis() / PAUSE.as_millis()) as usize + 1;
+        for tried in tried {
+            let tried = tried.into_inner();
+            assert!((1..=attempts_max).contains(&tried), "{tried} of {attempts_max}");
+        }
+    }
+
+    #[test]
+    fn a_host_that_hangs_keeps_nobody_from_the_one_that_answers() {
+        let doors = doors(2);
+        doors.shut(0);
+        let until = || Instant::now() + Duration::from_secs(5);
+        let hanging = doors.hosts[0].enter();
+        assert!(hanging.is_some() && doors.hosts[0].enter().is_none());
+        assert_eq!(doors.pass(until(), |host| (host == 1).then_some("b")), Some(("b", 1)));
+        // It answered: any number at once, and all begin with it.
+        let (one, two) = (doors.hosts[1].enter(), doors.hosts[1].enter());
+        assert!(one.is_some() && two.is_some());
+        assert_eq!(doors.pass(until(), Some), Some((1, 1)));
+    }
+}
