@@ -22,6 +22,7 @@ use crate::rules::profile::CHECKS_KEYS;
 use crate::rules::profile::SLOW_PASSWORDS;
 use crate::rules::statement::BY_STATEMENT;
 use crate::rules::statement::{OWN_LIMIT, WHOLE_FUNCTION};
+use crate::rules::vacuum::RUNNING;
 use crate::rules::waiting::outside::always_at_work;
 use crate::rules::waste::DEAD_ROWS;
 use crate::units;
@@ -250,6 +251,15 @@ fn names_table_of(cause: &Finding, words: &str, symptom: &Finding) -> bool {
     table.is_some_and(|table| symptom.claim.contains(table))
 }
 
+/// Whether a finding is about a slot that a function holds only while it decodes, or about the rows that such a function returns.
+fn is_of_decoding(symptom: &Finding) -> bool {
+    match symptom.rule.as_str() {
+        "REP-03" => symptom.claim.contains("at some looks and away at others"),
+        "PLAN-33" => symptom.evidence.iter().any(|sentence| sentence.contains("pg_logical_slot_")),
+        _ => true,
+    }
+}
+
 /// Whether a finding can be a symptom of this cause: sessions behind another transaction than one of the engine's have a cause of their own, and so has a
 /// statement that walks over living rows.
 fn is_its(cause: &Finding, symptom: &Finding) -> bool {
@@ -259,6 +269,9 @@ fn is_its(cause: &Finding, symptom: &Finding) -> bool {
     }
     match (cause.rule.as_str(), symptom.rule.as_str()) {
         ("REP-13", "LCK-01") => only_with(ENGINES),
+        ("VAC-07", _) => cause.numbers.contains_key(RUNNING),
+        // A function holds the slot only while it decodes.
+        ("REP-14", _) => is_of_decoding(symptom),
         // The same session.
         ("REP-20", "LCK-01" | "LCK-04") => {
             let holder = cause.numbers.get(HOLDER).copied().unwrap_or(-1.0);

@@ -6,6 +6,7 @@ mod scene;
 
 mod behind;
 mod beneath;
+mod beyond;
 mod calm;
 mod clusters;
 mod comparison;

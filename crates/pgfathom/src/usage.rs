@@ -19,7 +19,7 @@ const LATER_VERBS: &[(&str, &str)] = &[
 const HABITS: &[(&[&str], &str)] = &[
     (
         &["--warehouses", "--warehouse", "--branches"],
-        "-s or --scale counts the warehouses of tpcc and the branches of tpcb; --rows the rows of ycsb",
+        "-s or --scale counts warehouses and branches; --rows and --size the rows of one table",
     ),
     (&["-W", "--password"], "a password is never an argument: use ~/.pgpass, PGPASSFILE or PGPASSWORD"),
     (&["-S", "--select-only"], "-b select-only"),

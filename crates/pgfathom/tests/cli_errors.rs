@@ -194,7 +194,7 @@ fn wrong_flags_from_other_tools() {
             usage(
                 "load tpcc --warehouses 10",
                 "unknown flag --warehouses for load",
-                "-s or --scale counts the warehouses",
+                "-s or --scale counts warehouses",
             ),
             usage("run -W bench", "unknown flag -W for run", "PGPASSWORD"),
             usage("run --password=secret bench", "unknown flag --password for run", "~/.pgpass"),

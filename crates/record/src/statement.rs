@@ -7,6 +7,7 @@
 
 mod columns;
 mod conjunct;
+mod grouped;
 mod index;
 mod inner;
 mod interval;
@@ -246,10 +247,11 @@ pub fn plannable(text: &str) -> Result<String, Unread> {
         return Err(Unread::NotPlain);
     }
     let text = with_casts(&text)?;
-    if parse(&text)?.verb == Verb::Other {
+    let parsed = one(&text)?;
+    if walk::statement(&parsed).verb == Verb::Other {
         return Err(Unread::NoPlan);
     }
-    Ok(text)
+    Ok(grouped::unified(&text, &parsed))
 }
 
 /// A plannable text with schemas in front of tables that have none: `schemas` has them by the name of the table, quoted where they have to be. What is not

@@ -1,5 +1,7 @@
 //! SES-06: statements that a pool or a driver sends beside the work: tests of connections, settings, and what resets a session.
 
+mod savepoints;
+
 use super::costly::{lowered, plain};
 use super::paste::literal;
 use crate::case::Case;
@@ -11,10 +13,11 @@ use record::finding::{Level, NodeTime, Severity};
 
 pub(super) const RULES: &[Rule] = &[Rule {
     id: "SES-06",
-    title: "a pool sends statements beside the work",
+    title: "a pool or a driver sends statements beside the work",
     needs: &[Field("statement", "calls"), Field("server", "sessions_active")],
     limits: "100 tests, settings and resets of sessions a second (SELECT 1, SET, SHOW, RESET, DISCARD), a quarter of all statements or 5 % of the session \
-        time; medium from 40 % or 10 % on (ours)",
+        time; medium from 40 % or 10 % on; or 100 savepoints a second, 0.4 for each statement that works; medium from 30 % of all statements on, high from \
+        half (ours)",
     judge,
     links: &["https://www.pgbouncer.org/config.html#server_reset_query"],
 }];
@@ -121,6 +124,7 @@ fn judge(case: &Case) -> Answer {
     for time in node_time::all(case) {
         let mix = Mix::of(case, &time.node);
         let covered_s = node_time::polled_s(case, &time.node, &node_time::windows(case));
+        claims.extend(savepoints::claim(case, time, covered_s));
         let calls: f64 = mix.beside.iter().map(|(_, calls, _)| calls).sum();
         let ms: f64 = mix.beside.iter().map(|(_, _, ms)| ms).sum();
         if covered_s <= 0.0 || calls / covered_s < PER_S_MIN {

@@ -1,6 +1,8 @@
 //! Commands that are right now and then, and are repeated all the time: maintenance (VAC-15), decoding without moving on (REP-14), rows that a foreign
 //! server gets one by one (EXT-02).
 
+mod sender;
+
 use super::costly::{busy, in_a_line, plain, severity};
 use super::plan;
 use super::remote::{self, fetched_per_s, is_fetch, rows_per_s};
@@ -36,7 +38,8 @@ pub(super) const RULES: &[Rule] = &[
         id: "EXT-02",
         title: "a foreign table gets its rows one by one",
         needs: &[Field("statement", "calls"), Field("server", "sessions_active")],
-        limits: "1,000 statements a second of sessions of postgres_fdw that insert, change or delete one row each (ours)",
+        limits: "1,000 statements a second of sessions of postgres_fdw that insert, change or delete one row each; or 15 % of the session time in a statement \
+            that writes 20 rows of a foreign table for each execution without batch_size, and waits for it in 30 % of its samples (ours)",
         judge: one_by_one,
         links: &["https://www.postgresql.org/docs/current/postgres-fdw.html#POSTGRES-FDW-OPTIONS"],
     },
@@ -321,6 +324,10 @@ fn one_by_one(case: &Case) -> Answer {
                 ],
             ),
         );
+    }
+    // Where the other server is watched as well, it has counted them.
+    if claims.is_empty() {
+        claims = sender::claims(case);
     }
     Answer::of(claims, || "statements of postgres_fdw".to_string())
 }

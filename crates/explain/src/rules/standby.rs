@@ -2,6 +2,7 @@
 //! of logical slots that do not keep up.
 
 mod own;
+mod unsent;
 
 use crate::case::{Case, Lines, Thing};
 use crate::node_time;
@@ -41,11 +42,11 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "REP-11",
-        title: "a standby receives the WAL in time and replays it late",
+        title: "a standby gets the WAL late, or replays it late",
         needs: &[Looked("replication")],
         limits: "64 MB flushed and not replayed, 5 s of lag, more at the end than in the middle, and the process that replays uses less than 90 % of a CPU \
-            (which is REP-02); or by the standby's own account 1 MB and 5 s behind at each look, a recovery_min_apply_delay, or no process that receives \
-            (ours)",
+            (which is REP-02); or by the standby's own account 1 MB and 5 s behind at each look, a recovery_min_apply_delay, or no process that receives; \
+            or 8 MB and 5 s that are not sent, or not flushed there, most of what it lacks, and a tenth more at the end than at the beginning (ours)",
         judge: late,
         links: &["https://www.postgresql.org/docs/current/hot-standby.html#HOT-STANDBY-ADMIN"],
     },
@@ -383,8 +384,8 @@ fn late(case: &Case) -> Answer {
             ],
         ));
     }
-    claims.extend(own::behind(case));
-    Answer::of(claims, || "WAL that standbys have flushed and not replayed".to_string())
+    claims.extend(own::behind(case).into_iter().chain(unsent::claims(case)));
+    Answer::of(claims, || "WAL that standbys have flushed and not replayed, or not got".to_string())
 }
 
 /// Whether the sessions of a node wait for a CPU for much of their time: then reads that go elsewhere help.

@@ -96,7 +96,8 @@ fn full_group(case: &Case) -> Answer {
         else {
             continue;
         };
-        let share = node_time::share_of(case, group.place, is_read).unwrap_or(0.0);
+        // Who waits for a CPU behind a read would not wait without it.
+        let share = node_time::share_waiting(case, group.place, is_read).unwrap_or(0.0);
         let host = group.lines.word("host");
         let available = case.one("host", host).and_then(|host| host.mean("memory_available_bytes"));
         // Where the CPUs are full of reclaiming the pages, sessions are seen to compute and not to read.
@@ -298,6 +299,16 @@ fn not_archived(case: &Case) -> Answer {
     Answer::of(claims, || "failed attempts to archive WAL, and WAL that is not archived yet".to_string())
 }
 
+/// Programs that pack a file with much effort.
+const PACKERS: [&str; 8] = ["xz", "lzma", "bzip2", "7z", "7za", "brotli", "gzip", "zstd"];
+
+/// The program in a command that packs what it archives.
+fn packer(command: &str) -> Option<&'static str> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    let mut words = command.split(|c: char| !is_name(c));
+    words.find_map(|word| PACKERS.into_iter().find(|packer| word == *packer))
+}
+
 /// WAL that is written faster than it is archived: how far the archive is behind grows.
 fn archived_late(case: &Case, server: &Thing<'_>) -> Option<Claim> {
     // What fails is another claim.
@@ -313,6 +324,7 @@ fn archived_late(case: &Case, server: &Thing<'_>) -> Option<Claim> {
     if last < BEHIND_BYTES_MIN || written <= 0.0 || grown < written * OF_WRITTEN_MIN {
         return None;
     }
+    let packer = command.and_then(packer);
     let is_moving = written - grown >= ARCHIVED_BYTES_MIN;
     let window = server.lines.ticks.window();
     let seconds = (window.length_us() as f64 / 1e6).max(1.0);
@@ -323,10 +335,13 @@ fn archived_late(case: &Case, server: &Thing<'_>) -> Option<Claim> {
             Level::DiscriminatingCounter,
             format!(
                 "{}: WAL is archived more slowly than it is written: the archive was {} behind at the end, {} more than at the beginning, and pg_wal grows \
-                    by that",
+                    by that{}",
                 server.place,
                 units::bytes(last),
-                units::bytes(grown)
+                units::bytes(grown),
+                packer.map_or(String::new(), |packer| format!(
+                    "; the command packs each file with {packer}, one after the other on one CPU"
+                ))
             ),
         )
         .on_node(server.place)
@@ -346,9 +361,16 @@ fn archived_late(case: &Case, server: &Thing<'_>) -> Option<Claim> {
             claim.lacking("whether the command ends at all: no file was archived in this time, so it may hang")
         })
         .remedy(
-            "let it archive several files at once (a tool with a queue of its own: pgBackRest with archive-async, WAL-G), compress before the network, or \
-                write \
-             less WAL; a file that is deleted from pg_wal breaks every backup before it",
+            match packer {
+                Some(_) => {
+                    "pack them with less effort (zstd -1, lz4, gzip -1), or leave that to a tool that packs several at once (pgBackRest with archive-async, \
+                     WAL-G); or write less WAL; a file that is deleted from pg_wal breaks every backup before it"
+                }
+                None => {
+                    "let it archive several files at once (a tool with a queue of its own: pgBackRest with archive-async, WAL-G), compress before the network, \
+                     or write less WAL; a file that is deleted from pg_wal breaks every backup before it"
+                }
+            },
             &["SELECT archived_count, last_archived_wal, last_archived_time, pg_walfile_name(pg_current_wal_lsn()) AS now FROM pg_stat_archiver;"],
         ),
     )

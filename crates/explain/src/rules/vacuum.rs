@@ -23,6 +23,7 @@ use horizon::{holder_words, is_harmful, is_old};
 use off::off;
 use record::finding::{Level, Severity, Window};
 use std::borrow::Cow;
+pub(crate) use wraparound::RUNNING;
 use wraparound::wraparound;
 
 pub(super) const RULES: &[Rule] = &[

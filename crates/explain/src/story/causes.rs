@@ -38,6 +38,8 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
     ("MEM-08", &["MEM-02", "MEM-05", "MEM-03", "MEM-06", "SES-05"]),
     // Pools that take connections from each other open them again and again.
     ("SES-13", &["SES-01", "SES-06"]),
+    // Each is a round trip within the transaction.
+    ("SES-06", &["TXN-09"]),
     // Rows that multiply each other are the reason why there are so many.
     ("PLAN-63", &["PLAN-33"]),
     // What a statement waits for while dblink opens a connection, and what that connection commits.
@@ -74,6 +76,8 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
             "SES-03", "IO-07",
         ],
     ),
+    // Vacuums that run now, and what they write and read.
+    ("VAC-07", &["VAC-02", "VAC-03", "WAL-01", "WAL-03", "WAL-05", "WAL-06", "IO-07", "IO-09", "CPU-05"]),
     ("VAC-05", &["VAC-04", "VAC-03", "VAC-11", "VAC-13", "PLAN-27", "TXN-13", "TXN-04"]),
     ("VAC-03", &["VAC-11", "VAC-04", "PLAN-10", "PLAN-01", "PLAN-27", "PLAN-24", "PLAN-45"]),
     ("VAC-08", &["VAC-09", "PLAN-05", "VAC-11", "VAC-13"]),
@@ -83,7 +87,7 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
     ("LCK-08", &["LCK-04", "LCK-01", "CPU-05"]),
     ("LCK-04", &["LCK-01", "CPU-05"]),
     ("LCK-07", &["CPU-05", "TXN-07"]),
-    ("REP-14", &["PLAN-02", "TXN-02"]),
+    ("REP-14", &["PLAN-02", "TXN-02", "REP-03", "PLAN-33"]),
     ("PLAN-02", &["PLAN-01"]),
     ("SES-12", &["DIST-06", "LCK-01", "PLAN-25", "PLAN-62", "PLAN-45", "CPU-05", "TXN-01"]),
     ("LCK-01", &["DIST-06", "CPU-05", "TXN-01"]),
@@ -129,7 +133,7 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
         "PLAN-84",
         &[
             "PLAN-54", "PLAN-50", "PLAN-27", "PLAN-01", "PLAN-10", "PLAN-24", "PLAN-45", "PLAN-12", "MEM-04",
-            "SES-03", "PLAN-06", "IO-07",
+            "SES-03", "PLAN-06", "IO-07", "PLAN-96", "SES-10",
         ],
     ),
     (
@@ -249,7 +253,7 @@ pub(super) const CAUSES: &[(&str, &[&str])] = &[
     ("PLAN-60", &["PLAN-41", "PLAN-24", "MEM-04", "SES-03", "PLAN-06"]),
     ("VAC-15", &["LCK-07", "SES-03"]),
     ("VAC-12", &["LCK-07", "LCK-09", "LCK-04"]),
-    ("EXT-02", &["EXT-01", "SES-03"]),
+    ("EXT-02", &["EXT-01", "PLAN-45", "SES-03", "CPU-05"]),
     ("PLAN-08", &["PLAN-01", "MEM-04", "SES-03"]),
     // A condition that no index of a partition can use leaves no partition out.
     ("PLAN-11", &["PLAN-09", "PLAN-15"]),

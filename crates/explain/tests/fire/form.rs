@@ -25,7 +25,8 @@ fn orders(scene: &mut Scene, figures: Value) {
 
 /// A search of the table by a condition, with an index of a method on its column, which is left aside.
 fn aside(scene: &mut Scene, method: &str, options: &str) {
-    orders(scene, json!({}));
+    // It is scanned as the plan has it.
+    orders(scene, json!({"seq_scans": 60, "seq_rows": 60_000_000}));
     statement(scene, "select id from orders where words = $1", json!({"calls": 10}), json!({}));
     let scan =
         json!({"relation": "public.orders", "filter": "(orders.words = $1)", "table_rows": 1_000_000.0});

@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     fn doors(hosts: usize) -> Doors {
-        let mut spec = ConnSpec::new("localhost", 5432, "nobody", "nothing");
+        let mut spec = ConnSpec::new("localhost", 5432, "role", "database");
         spec.hosts = vec![spec.hosts[0].clone(); hosts];
         Doors::of(&spec)
     }
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_hangs_keeps_nobody_from_the_one_that_answers() {
+    fn a_host_that_hangs_is_no_way_past_the_one_that_answers() {
         let doors = doors(2);
         doors.shut(0);
         let until = || Instant::now() + Duration::from_secs(5);

@@ -72,6 +72,8 @@ line! {
         remote: String,
         /// The name of that server.
         foreign_server: String,
+        /// Rows that are sent to it together.
+        batch_size: Option<u64>,
         /// How it joins, unless both sides must have the row: `Left`, `Right`, `Full`, `Semi`, `Anti`, ...
         join: String,
         /// Workers that are planned below it; absent where there are none. What the nodes below have is for each process.

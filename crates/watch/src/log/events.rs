@@ -29,7 +29,7 @@ const CANCELLED: &str = "canceling autovacuum task";
 const ZONE_STEP_US: i64 = 15 * 60 * 1_000_000;
 
 /// Other lines that are recorded, by a part of the message, with any severity: whose lines they are.
-const TELLING: [(&str, By); 46] = [
+const TELLING: [(&str, By); 48] = [
     ("checkpoints are occurring too frequently", By::Server),
     ("was terminated by signal", By::Main),
     ("exited with exit code", By::Main),
@@ -62,6 +62,9 @@ const TELLING: [(&str, By); 46] = [
     ("Too many open files", By::Any),
     ("Cannot allocate memory", By::Any),
     ("No space left on device", By::Any),
+    // No place for one more worker: `launcher.c` of logical replication, `bgworker.c`.
+    ("out of logical replication worker slots", By::Any),
+    ("out of background worker slots", By::Any),
     // What the services that decide about logins answer, or do not: `auth.c`.
     ("timeout waiting for RADIUS response", By::Any),
     ("could not perform initial LDAP", By::Any),

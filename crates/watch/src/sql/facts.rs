@@ -19,7 +19,8 @@ const TELLING: &str = "'archive_command', 'archive_library', 'archive_mode', 'au
     'debug_assertions', 'full_page_writes', 'hash_mem_multiplier', 'huge_pages', 'huge_pages_status', 'idle_in_transaction_session_timeout', \
     'idle_replication_slot_timeout', 'io_method', 'io_workers', \
     'lc_messages', 'log_autovacuum_min_duration', 'log_checkpoints', 'log_destination', 'log_line_prefix', 'log_lock_waits', \
-    'log_temp_files', 'logical_decoding_work_mem', 'maintenance_work_mem', 'max_connections', 'max_locks_per_transaction', 'max_prepared_transactions', \
+    'log_temp_files', 'logical_decoding_work_mem', 'maintenance_work_mem', 'max_connections', 'max_locks_per_transaction', 'max_logical_replication_workers', \
+    'max_prepared_transactions', \
     'max_slot_wal_keep_size', 'max_wal_size', 'min_wal_size', 'max_standby_archive_delay', 'max_standby_streaming_delay', 'pg_stat_statements.track', \
     'primary_slot_name', 'random_page_cost', \
     'recovery_min_apply_delay', 'recovery_prefetch', 'segment_size', 'shared_buffers', \

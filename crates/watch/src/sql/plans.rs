@@ -64,9 +64,8 @@ const PARTITIONS_MIN: u64 = 8;
 const SUMMARY_SINCE: u64 = 100_000;
 /// Planning that took longer is measured again: the first look at a table in a session reads the catalog as well.
 const PLANNING_MS_MIN: f64 = 1.0;
-/// Reasons that are listed.
+/// Reasons that are listed, and statements that are named with each.
 const REASONS_MAX: usize = 3;
-/// Statements with one reason that are named.
 const NAMED_MAX: usize = 8;
 
 /// What is known of the statements of a node.
@@ -286,6 +285,7 @@ fn plan_node(node: &str, plan: &Plan, found: &TreeNode, details: &Value) -> Plan
         condition: found.condition.clone(),
         remote: found.remote.clone(),
         foreign_server: text(table, "server"),
+        batch_size: found.batch,
         join: found.join.clone(),
         adds_nothing: found.adds_nothing.filter(|adds_nothing| *adds_nothing),
         workers: found.workers,

@@ -16,14 +16,15 @@ use record::watched::{Fact, VIRTUAL_COLUMN};
 pub(in crate::rules) const RULES: &[Rule] = &[
     Rule {
         id: "PLAN-84",
-        title: "a virtual generated column is searched, and computed for each row",
+        title: "a virtual generated column is computed for each row that is read",
         needs: &[
             Field("statement", "calls"),
             Field("table", "index_rows"),
             Field("server", "sessions_active"),
         ],
         limits: "10 % of the session time in a statement whose condition names a column that is generated and not stored (PostgreSQL 18), and which reads \
-            1,000 rows of its table for a tenth of them or less; medium where an aggregate takes them (ours)",
+            1,000 rows of its table for a tenth of them or less; medium where an aggregate takes them; or that names it otherwise, reads 100 rows and takes \
+            15 us for each (ours)",
         judge: computed_when_read,
         links: &["https://www.postgresql.org/docs/current/ddl-generated-columns.html"],
     },
@@ -51,21 +52,28 @@ const COMPARED_MAX: f64 = 0.1;
 const NAME_CHARS: usize = 120;
 const EXPRESSION_CHARS: usize = 200;
 
-/// A virtual column that a statement compares.
+/// Rows of which an execution makes a column that it sorts or returns, and microseconds for each from which on that is most of what it does.
+const MADE_MIN: f64 = 100.0;
+const MADE_US_MIN: f64 = 15.0;
+
+/// A virtual column that a statement names.
 struct Virtual<'a> {
     relation: &'a str,
     column: &'a str,
     expression: &'a str,
+    /// In a comparison.
+    is_compared: bool,
 }
 
-/// The virtual column in the conditions of a statement.
-fn compared<'a>(time: &NodeTime, statement: &StatementTime, fact: &'a Fact) -> Option<Virtual<'a>> {
+/// The virtual column in a statement.
+fn named<'a>(time: &NodeTime, statement: &StatementTime, fact: &'a Fact) -> Option<Virtual<'a>> {
     // Schema and table are quoted where they have a blank, and a column is the last word.
     let (relation, column) = fact.name.rsplit_once(' ').filter(|(_, column)| !column.ends_with('"'))?;
     let parsed = statement::parse(&statement.text).ok()?;
     let is_compared = parsed.conditions.iter().any(|one| one.column == column);
-    let is_its = fact.node == time.node && names_table(statement, relation) && is_compared;
-    is_its.then_some(Virtual { relation, column, expression: &fact.value })
+    let is_named = is_compared || statement::names(&statement.text).iter().any(|name| name == column);
+    let is_its = fact.node == time.node && names_table(statement, relation) && is_named;
+    is_its.then_some(Virtual { relation, column, expression: &fact.value, is_compared })
 }
 
 /// PLAN-84.
@@ -73,20 +81,79 @@ fn computed_when_read(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
         for statement in time.statements.iter().filter(|statement| statement.share >= SHARE_MIN) {
-            let mut facts = case.facts(VIRTUAL_COLUMN);
-            let Some(found) = facts.find_map(|fact| compared(time, statement, fact)) else { continue };
-            let read = rows_read(case, time, statement, found.relation);
-            let Some(rows) = read.filter(|rows| *rows >= ROWS_MIN) else { continue };
-            let aggregates = statement::shape(&statement.text).is_ok_and(|shape| shape.aggregates);
-            if !aggregates && statement.rows.is_none_or(|returned| returned > rows * RETURNED_MAX) {
-                continue;
-            }
-            claims.push(of_virtual(case, (time, statement), &found, rows, aggregates));
+            let found: Vec<Virtual<'_>> =
+                case.facts(VIRTUAL_COLUMN).filter_map(|fact| named(time, statement, fact)).collect();
+            let searched = found.iter().find(|one| one.is_compared);
+            claims.extend(match searched {
+                Some(one) => searches(case, time, statement, one),
+                None => makes(case, time, statement, &found),
+            });
         }
     }
     Answer::of(claims, || {
         "conditions of statements, against columns that are computed when they are read".to_string()
     })
+}
+
+/// A statement that reads many rows and keeps the few whose column has a value.
+fn searches(case: &Case, time: &NodeTime, statement: &StatementTime, found: &Virtual<'_>) -> Option<Claim> {
+    let rows = rows_read(case, time, statement, found.relation).filter(|rows| *rows >= ROWS_MIN)?;
+    let aggregates = statement::shape(&statement.text).is_ok_and(|shape| shape.aggregates);
+    let is_for_few = aggregates || statement.rows.is_some_and(|returned| returned <= rows * RETURNED_MAX);
+    is_for_few.then(|| of_virtual(case, (time, statement), found, rows, aggregates))
+}
+
+/// A statement that sorts, filters or returns such columns of rows that it reads for other reasons, and takes long for each.
+fn makes(case: &Case, time: &NodeTime, statement: &StatementTime, found: &[Virtual<'_>]) -> Option<Claim> {
+    let first = found.first()?;
+    // What only the list of the output names is made for the rows that are left.
+    let text = lowered(&statement.text);
+    let behind = text.split_once(" from ").map(|(_, rest)| statement::names(rest)).unwrap_or_default();
+    let is_early = found.iter().any(|one| behind.iter().any(|name| name == one.column));
+    let rows = match is_early {
+        true => rows_read(case, time, statement, first.relation),
+        false => statement.rows,
+    };
+    let rows = rows.filter(|rows| *rows >= MADE_MIN)?;
+    let each_us = statement.mean_ms? * 1e3 / rows;
+    if each_us < MADE_US_MIN {
+        return None;
+    }
+    let of_table: Vec<&Virtual<'_>> = found.iter().filter(|one| one.relation == first.relation).collect();
+    let names = of_table.iter().map(|one| plain(one.column, NAME_CHARS)).collect::<Vec<_>>().join(" and ");
+    let text = format!(
+        "{}: {} of the session time is one statement that computes {names} of {} rows of {} for each execution, in {} us each: generated columns that are \
+         VIRTUAL are computed anew whenever they are read",
+        time.node,
+        units::percent(statement.share),
+        units::count(rows),
+        first.relation,
+        units::short(each_us)
+    );
+    let mut claim = Claim::new(severity(statement.share), Level::CoOccurrence, text)
+        .on_node(&time.node)
+        .during(case.one("server", &time.node).map(|server| server.ticks.window()))
+        .number("share", statement.share)
+        .number("rows_per_call", rows)
+        .number("us_per_row", each_us)
+        .because(format!("the statement: {}", in_a_line(statement)));
+    for one in of_table {
+        claim = claim.because(format!(
+            "column {} is generated as {}, without STORED, which is the default from PostgreSQL 18 on",
+            plain(one.column, NAME_CHARS),
+            plain(one.expression, EXPRESSION_CHARS)
+        ));
+    }
+    let look = format!(
+        "SELECT attname, attgenerated, pg_get_expr(adbin, adrelid) FROM pg_attribute a JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum \
+         WHERE attrelid = {}::regclass AND attgenerated <> ''; -- v: virtual, s: stored",
+        literal(first.relation)
+    );
+    Some(claim.remedy(
+        "make the column STORED, so that it is computed once for each change (it has to be dropped and added again, which writes the table anew under an \
+         exclusive lock), and index it where it is searched or sorted; or create an index on the expression itself",
+        &[&look],
+    ))
 }
 
 fn of_virtual(
@@ -96,7 +163,7 @@ fn of_virtual(
     rows: f64,
     aggregates: bool,
 ) -> Claim {
-    let Virtual { relation, column, expression } = *found;
+    let Virtual { relation, column, expression, .. } = *found;
     let is_search = lowered(&statement.text).contains("@@");
     let (method, what) = if is_search { ("USING gin ((%s))", "a GIN") } else { ("((%s))", "an") };
     let expression = plain(expression, EXPRESSION_CHARS);

@@ -366,9 +366,10 @@ pub(super) fn costliest_steps(case: &Case) -> Answer {
     Answer::of(claims, || "the costliest steps of the plans of statements that take the time".to_string())
 }
 
-/// Whether the sessions of a statement mostly wait for locks: what it costs is no matter of its plan.
+/// Whether the sessions of a statement mostly wait for locks, or for standbys that confirm its commit: what it costs is no matter of its plan.
 fn is_blocked(statement: &StatementTime) -> bool {
-    let locks = statement.events.iter().filter(|(event, _)| event.starts_with("Lock:"));
+    let is_others = |event: &str| event.starts_with("Lock:") || event == "IPC:SyncRep";
+    let locks = statement.events.iter().filter(|(event, _)| is_others(event));
     locks.map(|(_, share)| share).sum::<f64>() >= BLOCKED_SHARE_MIN
 }
 

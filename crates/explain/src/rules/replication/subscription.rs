@@ -1,11 +1,14 @@
 //! REP-07: subscriptions that apply nothing: their worker fails or has ended, their slot is gone, or they are disabled.
 
+mod hindrance;
+
 use crate::case::{Case, Thing};
 use crate::rule::{Answer, Claim};
 use crate::rules::costly::plain;
 use crate::rules::paste::literal;
 use crate::units;
-use record::event;
+use hindrance::Hindrance;
+use record::event::{self, Event};
 use record::finding::{Level, Severity};
 use record::watched::own;
 
@@ -44,10 +47,8 @@ fn failing(case: &Case, subscription: &Thing<'_>) -> Option<Claim> {
     if errors == 0.0 {
         return None;
     }
-    // What the worker met, rather than that it ended.
-    let log = ["conflict", "duplicate key", "logical replication"]
-        .iter()
-        .find_map(|part| case.events_of(event::SERVER_LOG).find(|event| event.message.contains(part)));
+    let log = met(case, subscription.place);
+    let hindrance = Hindrance::of(log.map_or("", |event| event.message.as_str()));
     let name = record::statement::quoted(subscription.name);
     let is = |field: &str| subscription.lines.flag(field) != Some(false);
     let state = record::subscription::state(is("enabled"), is("running"), errors as u64);
@@ -56,32 +57,45 @@ fn failing(case: &Case, subscription: &Thing<'_>) -> Option<Claim> {
     // An enabled one is started again every few seconds, and comes to the same change.
     let what = match is("enabled") && !is("running") {
         true => format!(
-            "fails again and again ({} while it was watched), at the same change each time, and applies nothing{reason}",
-            units::counted(errors as usize, "error")
+            "fails again and again ({} while it was watched){}, and applies nothing{reason}",
+            units::counted(errors as usize, "error"),
+            if hindrance.is_row() { ", at the same change each time" } else { "" }
         ),
         false => format!("{state}: changes of the other node{which} are not applied{reason}"),
     };
-    let skip = match log.and_then(|event| lsn_in(&event.message)) {
-        Some(lsn) => format!(
-            "ALTER SUBSCRIPTION {name} SKIP (lsn = '{lsn}'); -- loses the changes of that transaction"
-        ),
-        None => format!(
-            "SELECT pg_current_logfile(); -- DETAIL of that error has the key of the row, CONTEXT the LSN ('finished at') for ALTER SUBSCRIPTION {name} SKIP"
-        ),
-    };
-    let enable = (!is("enabled")).then(|| format!("ALTER SUBSCRIPTION {name} ENABLE;"));
-    let commands: Vec<&str> = std::iter::once(skip.as_str()).chain(enable.as_deref()).collect();
+    let (remedy, mut commands) =
+        hindrance.remedy(subscription.name, log.map_or("", |event| event.message.as_str()));
+    commands.extend((!is("enabled")).then(|| format!("ALTER SUBSCRIPTION {name} ENABLE;")));
+    let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
     Some(
         claim(subscription, Severity::High, &what)
             .number("errors", errors)
             .with(log, |claim, event| claim.because(format!("the server's log: {}", event.message)))
             .because("its slot on the publisher keeps WAL until this is repaired (REP-03)")
-            .remedy(
-                "remove or change the row that is in the way on this node (a duplicate key: the one that is there), and the worker goes on by itself at its \
-                 next start; or skip the transaction of the other node, which loses all of its changes",
-                &commands,
-            ),
+            .remedy(remedy, &commands),
     )
+}
+
+/// The error that a worker met, rather than that it ended: the log has the pid of each worker that has ended.
+fn met<'a>(case: &'a Case, node: &str) -> Option<&'a Event> {
+    let log = || {
+        let all = case.events_of(event::SERVER_LOG);
+        all.filter(|event| ["", node].contains(&Case::word_of(event, "node")))
+    };
+    let is_end = |event: &Event| {
+        event.message.starts_with("background worker \"logical replication")
+            && event.message.contains(" exited with exit code ")
+    };
+    let pid = |event: &Event| event.message.split("(PID ").nth(1)?.split(')').next()?.parse::<u64>().ok();
+    let ended: Vec<u64> = log().filter(|event| is_end(event)).filter_map(pid).collect();
+    let is_of_worker = |event: &&Event| {
+        let pid = event.more.get("pid").and_then(serde_json::Value::as_u64);
+        Case::word_of(event, "severity") == "ERROR" && pid.is_some_and(|pid| ended.contains(&pid))
+    };
+    log().find(is_of_worker).or_else(|| {
+        let parts = ["conflict", "duplicate key", "logical replication"];
+        parts.iter().find_map(|part| log().find(|event| !is_end(event) && event.message.contains(part)))
+    })
 }
 
 /// One that applies nothing because it is disabled. An engine without a command for that does so itself, and goes on by itself.
@@ -124,6 +138,9 @@ fn stopped(case: &Case, subscription: &Thing<'_>) -> Option<Claim> {
         let claim = claim(subscription, Severity::High, &what).because(why);
         return Some(claim.remedy(again(case, subscription), &[]));
     }
+    if let Some(claim) = without_worker(case, subscription, &state) {
+        return Some(claim);
+    }
     let log = case.events_of(event::SERVER_LOG).find(|event| event.message.contains("apply"));
     Some(
         claim(subscription, Severity::High, &format!("{state}: changes of the other node are not applied"))
@@ -136,6 +153,56 @@ fn stopped(case: &Case, subscription: &Thing<'_>) -> Option<Claim> {
                 "find the error of the apply worker in the log of this node, and repair what it names: the row, the table, or the connection; the worker then \
                  goes on by itself, as long as the slot is there",
                 &["SELECT slot_name, active, wal_status FROM pg_replication_slots; -- on the publisher"],
+            ),
+    )
+}
+
+/// One for which there is no process: the others have as many as the server may start.
+fn without_worker(case: &Case, subscription: &Thing<'_>, state: &str) -> Option<Claim> {
+    const OF_SUBSCRIPTIONS: &str = "max_logical_replication_workers";
+    const OF_ALL: &str = "max_worker_processes";
+    let node = subscription.place;
+    let running = case.at("subscription", node).filter(|one| one.lines.flag("running") == Some(true)).count();
+    let limit = case.setting(node, OF_SUBSCRIPTIONS).and_then(|limit| limit.parse::<usize>().ok());
+    let logged = |part: &str| {
+        let mut lines = case.events_of(event::SERVER_LOG);
+        lines.find(|event| event.message.contains(part) && ["", node].contains(&Case::word_of(event, "node")))
+    };
+    let of_all = logged("out of background worker slots");
+    let log = of_all.or_else(|| logged("out of logical replication worker slots"));
+    if log.is_none() && limit.is_none_or(|limit| running < limit) {
+        return None;
+    }
+    let setting = if of_all.is_some() { OF_ALL } else { OF_SUBSCRIPTIONS };
+    let known = limit.filter(|_| of_all.is_none()).map_or(String::new(), |limit| format!(" ({limit})"));
+    let what = format!(
+        "{state}: there is no worker for it, as {} running, and {setting}{known} allows no more",
+        match running {
+            1 => "1 other subscription is".to_string(),
+            others => format!("{others} other subscriptions are"),
+        }
+    );
+    let wanted = case.at("subscription", node).filter(|one| one.lines.flag("enabled") != Some(false)).count();
+    // One more for each that copies a table, and those of other programs.
+    let enough = (wanted * 2).max(8);
+    let command = format!(
+        "ALTER SYSTEM SET {setting} = {}; -- takes effect at the next start",
+        enough + if of_all.is_some() { 8 } else { 0 }
+    );
+    let both = format!(
+        "SELECT name, setting FROM pg_settings WHERE name IN ('{OF_SUBSCRIPTIONS}', '{OF_ALL}', 'max_sync_workers_per_subscription');"
+    );
+    Some(
+        claim(subscription, Severity::High, &what)
+            .number("subscriptions_running", running as f64)
+            .with(limit, |claim, limit| claim.number("workers_max", limit as f64))
+            .with(log, |claim, event| claim.because(format!("the server's log: {}", event.message)))
+            .because("its slot on the publisher keeps WAL all the time (REP-03)")
+            .not("an error of the worker: none was started")
+            .remedy(
+                "allow more workers: one for each subscription and one for each table that is copied at first; all of them are background workers, so \
+                 max_worker_processes has to have room for them as well. Or publish to fewer subscriptions",
+                &[&command, &both],
             ),
     )
 }
@@ -172,11 +239,4 @@ fn again(case: &Case, subscription: &Thing<'_>) -> String {
     format!(
         "it does not go on by itself, and a new slot alone lacks what was written since the old one ended: {how}"
     )
-}
-
-/// The end of a transaction that could not be applied: `..., finished at 0/14C0378`.
-fn lsn_in(message: &str) -> Option<&str> {
-    let rest = message.split("finished at ").nth(1)?;
-    let end = rest.find(|c: char| !c.is_ascii_hexdigit() && c != '/').unwrap_or(rest.len());
-    Some(&rest[..end]).filter(|lsn| lsn.contains('/'))
 }

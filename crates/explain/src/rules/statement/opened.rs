@@ -85,7 +85,8 @@ impl<'a> Opener<'a> {
             .number(BY_STATEMENT, self.statement.share)
             .because(format!("the statement: {}", in_a_line(self.statement)))
             .because(format!(
-                "it is executed {} times a second for {} rows each, about as often as a connection is opened, and its sessions wait in an extension in {} of their samples; \
+                "it is executed {} times a second for {} rows each, about as often as a connection is opened, and its sessions wait in an extension in {} of \
+                 their samples; \
                  dblink is installed here, and each of its calls without the name of a connection opens one and closes it",
                 units::short(self.statement.calls_per_s.unwrap_or(0.0)),
                 units::short(self.statement.rows.unwrap_or(0.0)),

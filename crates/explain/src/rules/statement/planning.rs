@@ -5,13 +5,15 @@ mod wordy;
 use crate::case::engine::reset_command;
 use crate::case::{Case, Thing};
 use crate::rule::{Answer, Claim};
-use crate::rules::costly::{ages, busy, in_a_line, lowered, peculiar_of, severity};
+use crate::rules::costly::{ages, busy, in_a_line, lowered, peculiar_of, plain, severity};
 use crate::units;
 use record::finding::{Level, NodeTime, StatementTime};
 use record::statement::{self, Verb};
 
 /// The share of the time that is planning.
 const PLAN_SHARE_MIN: f64 = 0.2;
+/// Characters of a statement in a claim.
+const STATEMENT_CHARS: usize = 90;
 /// Milliseconds of planning that matter where the server does not count it.
 const PLANNING_MS_MIN: f64 = 1.0;
 /// By how much planning is longer than running, and samples show more than executions took.
@@ -238,6 +240,10 @@ fn of_uncounted(case: &Case, time: &NodeTime, found: &Unplanned<'_>) -> Claim {
         if *is_wordy { Some(of_text()) } else { reason(case, time, plan.as_ref(), &statement, *calls_per_s) };
     let (why, text, commands) = reason.unwrap_or((String::new(), PREPARE_REMEDY, vec![]));
     let each = units::us(planning_ms * 1e3);
+    let which = match is_wordy {
+        true => String::new(),
+        false => format!(" ({})", plain(&statement.text, STATEMENT_CHARS)),
+    };
     let proof = match plan {
         Some(_) => format!("watch planned it by EXPLAIN, twice in one session: {each}"),
         None => format!(
@@ -251,7 +257,7 @@ fn of_uncounted(case: &Case, time: &NodeTime, found: &Unplanned<'_>) -> Claim {
         severity(*share),
         Level::CoOccurrence,
         format!(
-            "{}: {} of the session time is {} of one statement: it takes {each} to plan and {} to run, {} times a second{why}",
+            "{}: {} of the session time is {} of one statement{which}: it takes {each} to plan and {} to run, {} times a second{why}",
             time.node,
             units::percent(*share),
             if *is_wordy { "parsing and planning" } else { "planning" },
@@ -371,6 +377,16 @@ fn reason(
         return Some(why);
     }
     let tables = joined_tables(&statement.text);
+    if partitions >= PARTITIONS_MIN
+        && removed > 0.0
+        && let Some(clock) = clock_of(&statement.text)
+    {
+        let why = format!(
+            ": all {} partitions are planned, and left out only when it runs: {clock} has no value before",
+            units::short(partitions)
+        );
+        return Some((why, CLOCK_REMEDY, vec![]));
+    }
     // Where all are left out, the key is compared with a parameter of our own plan: of a constant the planner knows the value.
     if partitions >= PARTITIONS_MIN && removed >= partitions {
         return (tables >= TABLES_MIN).then(|| (of_tables(tables), TABLES_REMEDY, vec![]));
@@ -387,6 +403,17 @@ fn reason(
         return Some((format!(": {} partitions are planned", units::short(partitions)), KEY_REMEDY, vec![]));
     }
     (tables >= TABLES_MIN).then(|| (of_tables(tables), TABLES_REMEDY, vec![]))
+}
+
+/// The time of the statement in its condition, as it is written.
+fn clock_of(text: &str) -> Option<&'static str> {
+    let text = lowered(text);
+    let (_, behind) = text.split_once(" where ")?;
+    CLOCKS.into_iter().find(|clock| {
+        behind
+            .match_indices(clock)
+            .any(|(at, _)| !behind[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_'))
+    })
 }
 
 /// Columns of the tables of a statement with so high a target of statistics of their own that the planner compares long lists of values.
@@ -435,6 +462,19 @@ const TEXT_REMEDY: &str = "send values as array parameters instead of as text: f
     prepare the statement, whose text is then always the same";
 const KEY_REMEDY: &str = "compare the partition key with a constant or a parameter, of which the planner knows the value (instead of a function such as \
     current_setting), or name the partition: then one is planned; or prepare the statement once per session, so that a generic plan is kept";
+const CLOCK_REMEDY: &str = "let the program compute the time and send it as a constant or a parameter: then the planner leaves out the other partitions; \
+    or prepare the statement once per session, so that a generic plan is kept; or keep fewer partitions (months instead of days)";
+/// The times of a statement, which are known when it runs.
+const CLOCKS: [&str; 8] = [
+    "now()",
+    "current_timestamp",
+    "current_date",
+    "localtimestamp",
+    "transaction_timestamp()",
+    "statement_timestamp()",
+    "clock_timestamp()",
+    "current_time",
+];
 const TABLES_REMEDY: &str = "prepare the statement once per session (a pooler must support prepared statements), so that the server can use a generic plan; \
     or join fewer tables: what every row has from a small table can be a column";
 /// Tables of a statement whose orders take long to compare.

@@ -157,6 +157,9 @@ pub(super) fn scan(case: &Case) -> Answer {
 /// The claim about a scan, with the index that it lacks as far as that is known.
 fn claim(case: &Case, scan: &Scan<'_>, planned: Option<&plan::Planned<'_>>) -> Claim {
     let (statement, relation) = (scan.statement, scan.relation());
+    if let Some(function) = planned.and_then(|planned| whole::of_outer(case, scan, planned)) {
+        return whole::claim(case, scan, function);
+    }
     let proposal = planned.and_then(|planned| plan::proposal(case, planned));
     if let Some(gone) = come_and_gone(case, relation, &compared(statement, relation, proposal.as_ref())) {
         return with_index_away(case, scan, gone);

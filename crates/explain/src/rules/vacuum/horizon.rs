@@ -219,16 +219,7 @@ pub(super) fn horizon(case: &Case) -> Answer {
                 ))
             })
             .because("no row version deleted since then can be removed from any table of the database")
-            .with(stepped(case, &holder), |claim, table| {
-                claim.number("dead_rows", table.dead).because(format!(
-                    "{} has {} dead rows beside {} living ones, and each search of its indexes touches {} blocks for its few rows; searches mark the entries \
-                     of rows that nothing needs any more and the next ones skip them: here they do not",
-                    table.relation,
-                    units::count(table.dead),
-                    units::count(table.live),
-                    units::short(table.blocks)
-                ))
-            })
+            .with(stepped(case, &holder), |claim, table| table.described(claim))
             .remedy(text, &commands),
         );
     }

@@ -5,7 +5,9 @@
 use super::DEAD_ROWS_HARM;
 use crate::case::{Case, Thing};
 use crate::node_time;
+use crate::rule::Claim;
 use crate::rules::costly::is_name_of;
+use crate::units;
 use record::finding::StatementTime;
 use record::statement;
 
@@ -22,10 +24,24 @@ pub(super) struct Stepped {
     /// The share of the session time of statements that read it so.
     pub share: f64,
     /// Of one search.
-    pub blocks: f64,
+    blocks: f64,
     /// Dead rows, and living ones.
-    pub dead: f64,
-    pub live: f64,
+    dead: f64,
+    live: f64,
+}
+
+impl Stepped {
+    /// A claim about what needs these rows, with what the searches show.
+    pub(super) fn described(&self, claim: Claim) -> Claim {
+        claim.number("dead_rows", self.dead).because(format!(
+            "{} has {} dead rows beside {} living ones, and each search of its indexes touches {} blocks for its few rows; searches mark the entries of rows \
+             that nothing needs any more and the next ones skip them: here they do not",
+            self.relation,
+            units::count(self.dead),
+            units::count(self.live),
+            units::short(self.blocks)
+        ))
+    }
 }
 
 /// The table of a node that costs most so.

@@ -3,6 +3,7 @@
 use super::horizon::freeze_max_age;
 use super::{AGE_SHARE_HIGH, SAMPLES_MIN, is_delay, is_wal, pace, vacuums};
 use crate::case::{Case, Lines, Thing};
+use crate::node_time;
 use crate::rule::{Answer, Claim};
 use crate::units;
 use crate::waits::Who;
@@ -20,6 +21,78 @@ const WRAPAROUND_LOST: f64 = 4.0;
 /// Rows below which a table's wraparound needs no plan.
 const LOADED_ROWS_MIN: f64 = 1_000.0;
 
+/// Freezes tables at a time of choice.
+const FREEZE: &str = "VACUUM (FREEZE, INDEX_CLEANUP OFF, PARALLEL 0) t; -- each large table, several at once";
+const FREEZE_ALL: &str = "$ vacuumdb --all --freeze --jobs 8 --min-xid-age 50000000";
+/// Vacuums at once from which on they are a storm.
+const RUNNING_MIN: usize = 2;
+/// The share of the session time in the WAL, in reads and in waits for a CPU that is felt while they run.
+const FELT_MIN: f64 = 0.3;
+/// Names of tables in a claim.
+const NAMES_MAX: usize = 3;
+/// The number of a claim about vacuums that run while it is watched.
+pub(crate) const RUNNING: &str = "wraparound_vacuums_running";
+
+/// Vacuums against wraparound of several tables at the same time, as after a restore or a large load, whose tables reach the age together.
+struct Running {
+    count: usize,
+    /// The end of the claim.
+    words: String,
+    /// Whether sessions are slowed by what the vacuums use.
+    is_felt: bool,
+    /// Whether nothing slows the vacuums down.
+    is_unbraked: bool,
+}
+
+impl Running {
+    fn of(case: &Case, node: &str) -> Option<Running> {
+        let mut tables: Vec<&str> = vacuums(case, node)
+            .filter(|progress| progress.lines.flag("wraparound") == Some(true))
+            .map(|progress| progress.lines.word("relation"))
+            .collect();
+        tables.sort_unstable();
+        tables.dedup();
+        if tables.len() < RUNNING_MIN {
+            return None;
+        }
+        let is_unbraked =
+            case.setting(node, "autovacuum_vacuum_cost_delay").is_some_and(|delay| delay.starts_with('0'));
+        let time = node_time::all(case).iter().find(|time| time.node == node && !time.is_idle());
+        let of = |names: [&str; 3]| {
+            time.map_or(0.0, |time| names.iter().map(|name| node_time::share_of_part(time, name)).sum())
+        };
+        let share: f64 = of(["WAL and commit", "reading", node_time::FOR_CPU]);
+        let more = tables.len().saturating_sub(NAMES_MAX);
+        let named = tables.iter().take(NAMES_MAX).copied().collect::<Vec<_>>().join(", ");
+        let words = format!(
+            "; {} of them run at once or one after the other while sessions work ({named}{}){}",
+            tables.len(),
+            if more > 0 { format!(" and {more} more") } else { String::new() },
+            if is_unbraked { ", and nothing slows them down (autovacuum_vacuum_cost_delay = 0)" } else { "" }
+        );
+        Some(Running { count: tables.len(), words, is_felt: share >= FELT_MIN, is_unbraked })
+    }
+
+    fn advise(&self, claim: Claim) -> Claim {
+        let brake: &[&str] = match self.is_unbraked {
+            true => &[
+                "ALTER SYSTEM SET autovacuum_vacuum_cost_delay = '2ms'; SELECT pg_reload_conf(); -- running vacuums take it over as well",
+                FREEZE_ALL,
+            ],
+            false => &[
+                "ALTER SYSTEM SET autovacuum_vacuum_cost_limit = 200; SELECT pg_reload_conf(); -- running vacuums take it over as well",
+                FREEZE_ALL,
+            ],
+        };
+        claim.number(RUNNING, self.count as f64).remedy(
+            "slow the vacuums down while the load is high (they must end, but not within the hour), and freeze tables one after the other at quiet times \
+             before they reach the age: after a restore or a large load they reach it together. A higher autovacuum_freeze_max_age (from the next start on) \
+             puts it off",
+            brake,
+        )
+    }
+}
+
 pub(super) fn wraparound(case: &Case) -> Answer {
     let mut claims = vec![];
     for server in case.things("server") {
@@ -35,7 +108,9 @@ pub(super) fn wraparound(case: &Case) -> Answer {
         if !is_near && !is_soon {
             continue;
         }
+        let running = Running::of(case, server.place).filter(|_| now >= most);
         let severity = match now / most {
+            _ if running.as_ref().is_some_and(|running| running.is_felt) => Severity::High,
             lost if lost >= WRAPAROUND_LOST => Severity::High,
             begun if begun >= 1.0 => Severity::Medium,
             _ => Severity::Low,
@@ -50,21 +125,27 @@ pub(super) fn wraparound(case: &Case) -> Answer {
         let claim = Claim::new(
             severity,
             Level::DiscriminatingCounter,
-            format!("{}: {detail}: the oldest row is {} transactions old; vacuum is forced at {}", server.place, units::count(now), units::count(most)),
+            format!(
+                "{}: {detail}: the oldest row is {} transactions old; vacuum is forced at {}{}",
+                server.place,
+                units::count(now),
+                units::count(most),
+                running.as_ref().map_or("", |running| &running.words)
+            ),
         )
         .on_node(server.place)
         .during([age.window()])
         .number("age_xids", now)
         .number("freeze_max_age_xids", most)
         .number("xids_per_s", burn)
-        .number("until_wraparound_vacuum_s", left_s)
-        .remedy(
-            "freeze the tables at a time of your choice, before vacuum is forced; batches use fewer transaction ids than single rows",
-            &[
-                "VACUUM (FREEZE, INDEX_CLEANUP OFF, PARALLEL 0) t; -- each large table, several at once",
-                "$ vacuumdb --all --freeze --jobs 8 --min-xid-age 50000000",
-            ],
-        );
+        .number("until_wraparound_vacuum_s", left_s);
+        let claim = match running {
+            Some(running) => running.advise(claim),
+            None => claim.remedy(
+                "freeze the tables at a time of your choice, before vacuum is forced; batches use fewer transaction ids than single rows",
+                &[FREEZE, FREEZE_ALL],
+            ),
+        };
         claims.push(advise(case, server.place, server.lines, claim));
     }
     Answer::of(claims, || "age of the oldest transaction id against autovacuum_freeze_max_age".to_string())

@@ -22,6 +22,10 @@ const DOUBT_INTERVAL: Duration = Duration::from_millis(200);
 const RESOLVE_INTERVAL: Duration = Duration::from_secs(2);
 /// The clock of a server may jump: transactions prepared so long before the proof count as its own.
 const CLOCK_SLACK: Duration = Duration::from_secs(10);
+/// How long a failover manager has to make a standby of a primary that it has replaced.
+const WRITERS_TIMEOUT: Duration = Duration::from_secs(60);
+/// Whether a server follows another one.
+const IN_RECOVERY: &str = "select pg_catalog.pg_is_in_recovery()::int";
 /// Names of transactions in a message.
 const NAMES_MAX: usize = 3;
 
@@ -160,14 +164,31 @@ impl Site {
             }
             std::thread::sleep(time);
         };
+        self.await_one_writer(&pause);
         self.await_writes(begin, &pause)?;
         self.engine.own().try_for_each(|own| self.await_commits(own, begin, &pause))
+    }
+
+    /// A primary that was stopped while its manager promoted another one goes on taking writes until the manager makes a standby of it. Whichever of the two is
+    /// read meanwhile lacks what the other one acknowledged. If both are left after this time, that is what clients get as well.
+    fn await_one_writer(&self, pause: &dyn Fn(Duration, &str)) {
+        let takes_writes = |node: &&Node| {
+            let client = Client::connect(&node.spec, PATIENCE_WITH_ONE_OF_SEVERAL).ok();
+            client.and_then(|mut client| client.request(IN_RECOVERY).ok()?.number()) == Some(0)
+        };
+        let begin = Instant::now();
+        while self.nodes.iter().any(Node::is_managed)
+            && self.nodes.iter().filter(takes_writes).count() > 1
+            && begin.elapsed() < WRITERS_TIMEOUT
+        {
+            pause(POLL_INTERVAL, "only one server takes writes");
+        }
     }
 
     fn await_writes(&self, begin: Instant, pause: &dyn Fn(Duration, &str)) -> Result<(), QuietError> {
         loop {
             let requested = self.enter(PATIENCE).and_then(|mut client| {
-                let reply = client.execute("select pg_catalog.pg_is_in_recovery()::int")?;
+                let reply = client.execute(IN_RECOVERY)?;
                 Ok((client, reply))
             });
             let waited = begin.elapsed();

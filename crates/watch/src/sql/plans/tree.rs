@@ -33,6 +33,8 @@ pub(super) struct TreeNode {
     pub(super) width: Option<u64>,
     pub(super) cost: Option<f64>,
     pub(super) removed: Option<u64>,
+    /// Rows that are sent to a foreign server together.
+    pub(super) batch: Option<u64>,
     /// How it joins; empty for an inner join.
     pub(super) join: String,
     pub(super) adds_nothing: Option<bool>,
@@ -96,6 +98,7 @@ fn node(plan: &Value, number: u64, above: u64) -> TreeNode {
         width: plan["Plan Width"].as_u64(),
         cost: plan["Total Cost"].as_f64(),
         removed: plan["Subplans Removed"].as_u64(),
+        batch: plan["Batch Size"].as_u64(),
         join: Some(word("Join Type")).filter(|join| join != "Inner").unwrap_or_default(),
         adds_nothing: adds_nothing(plan),
         workers: plan["Workers Planned"].as_u64(),
