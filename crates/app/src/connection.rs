@@ -174,7 +174,7 @@ impl Address {
         let Some(cluster) = self.cluster_of_file()? else { return self.cluster(context) };
         cluster.check_distinct()?;
         cluster.check_nodes_of_any_engine()?;
-        Ok(completed(cluster, context))
+        Ok(completed(cluster.with_found_coordinator(), context))
     }
 
     /// The same for a verb that only reads: a node that cannot be reached is reported, and is no error.

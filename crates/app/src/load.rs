@@ -10,7 +10,6 @@ use crate::stop::Urgency;
 use crate::watching::Watching;
 use crate::{human, terminal};
 use engines::Cluster;
-use engines::profile::Layout;
 use record::event::Event;
 use record::model::Step;
 use record::sample::SOURCE_LOAD;
@@ -49,10 +48,8 @@ impl Plan {
         options.check(content)?;
         let cluster = self.address.cluster_within(context, options.reconnect_limit)?;
         load::check_cluster(&cluster, content, options)?;
-        if matches!(cluster.engine.layout, Layout::Spread(_)) && cluster.data_nodes().count() == 1 {
-            context
-                .terminal
-                .say(&format!("{} has one node: all rows are placed there", cluster.engine.title));
+        if let Some(words) = cluster.on_one_node() {
+            context.terminal.say(&words);
         }
         let opening = self.opening(content.name());
         let mut control = connect::control::connect(&cluster.nodes[0].spec)?;

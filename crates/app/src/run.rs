@@ -30,6 +30,7 @@ use crate::skeleton::{NoOutcome, Opening, Outcome, Target, in_steps};
 use crate::watching::Watching;
 use connect::ConnSpec;
 use connect::control::Control;
+use engines::Cluster;
 use record::{Exit, StepId};
 use run::engine::poller;
 use run::script::QueryMode;
@@ -245,13 +246,24 @@ impl Plan {
         spec: &ConnSpec,
         control: &mut Control,
     ) -> Result<Recording<'c>, Failure> {
-        let cluster = self.address.cluster_of_file()?;
+        let cluster = self.sampled_cluster()?;
         let target = Target { spec, cluster: cluster.as_ref() };
         let recording = self.opening(name).open(context, target, control)?;
         if let Some(planned) = &self.planned {
             recording.keep(planned.write(&recording.place()));
         }
         Ok(recording)
+    }
+
+    /// The nodes of a cluster file that are sampled: each server once, and with the role that it has now, as sessions find it.
+    fn sampled_cluster(&self) -> Result<Option<Cluster>, Failure> {
+        if self.address.file().is_none() {
+            return Ok(None);
+        }
+        match self.route.cluster() {
+            Some(cluster) => Ok(Some(cluster.clone())),
+            None => Ok(self.address.cluster_of_file()?.map(Cluster::following_primary)),
+        }
     }
 
     fn opening<'a>(&'a self, name: &'a str) -> Opening<'a> {

@@ -83,14 +83,26 @@ impl Plan {
             progress: self.progress,
         };
         in_steps(recording, |recording| {
-            let mut reports = Vec::with_capacity(names.len());
+            let mut answers = Vec::with_capacity(names.len());
             for (name, described) in names.iter().zip(described) {
                 let step = recording.dir().begin_step(opening.verb, name)?;
                 recording.keep(recording.dir().edit_step(&step, |step| step.dataset = described));
                 let prove = || prove(context, recording, &step, &cluster, name, &how);
-                reports.push((*name, patiently(context, &cluster, prove).map_err(no_outcome)?));
+                match patiently(context, &cluster, prove) {
+                    // The others can be verified all the same.
+                    Err(error) if error.is_of_load() && names.len() > 1 => {
+                        recording.fail_step(&step, &error.to_string());
+                        answers.push((*name, Err(error)));
+                    }
+                    answer => answers.push((*name, Ok(answer.map_err(no_outcome)?))),
+                }
             }
-            Ok(outcome(recording, &reports))
+            if answers.iter().all(|(_, answer)| answer.is_err())
+                && let Some((_, Err(error))) = answers.pop()
+            {
+                return Err(no_outcome(error));
+            }
+            Ok(outcome(recording, &answers))
         })
     }
 
@@ -193,31 +205,46 @@ fn held(control: &mut postgres::Client) -> Vec<&'static str> {
 /// How a run directory calls the verification of several datasets.
 const SEVERAL: &str = "all";
 
+/// A dataset, and what its verification came to: a report, or why its load is not complete.
+type Answer = (&'static str, Result<VerifyReport, VerifyError>);
+
 /// What the verification of one dataset or of several came to.
-fn outcome(recording: &Recording<'_>, reports: &[(&'static str, VerifyReport)]) -> Outcome {
+fn outcome(recording: &Recording<'_>, answers: &[Answer]) -> Outcome {
     // The worst answer is that of all: a difference comes before what is unknown.
-    let verdicts = || reports.iter().map(|(_, report)| exit_of(report));
+    let verdicts = || answers.iter().map(|(_, answer)| answer.as_ref().map_or(Exit::CannotTell, exit_of));
     let worst =
         [Exit::Difference, Exit::CannotTell].into_iter().find(|exit| verdicts().any(|one| one == *exit));
     let mut outcome = Outcome::new(State::Finished, worst.unwrap_or(Exit::Ok));
-    if let [(_, report)] = reports {
+    if let [(_, Ok(report))] = answers {
         outcome.lines = differences(report);
         outcome.messages = report.notes.iter().map(|note| format!("note: {note}")).collect();
         outcome.fields = counted(report);
         return outcome;
     }
     outcome.shown = Shown::Nothing;
-    for (step, (name, report)) in recording.step_lines().into_iter().zip(reports) {
+    for (step, (name, answer)) in recording.step_lines().into_iter().zip(answers) {
         outcome.lines.push(step);
-        outcome.lines.extend(differences(report));
-        outcome.messages.extend(report.notes.iter().map(|note| format!("note: {name}: {note}")));
+        match answer {
+            Ok(report) => {
+                outcome.lines.extend(differences(report));
+                outcome.messages.extend(report.notes.iter().map(|note| format!("note: {name}: {note}")));
+            }
+            Err(error) => {
+                let hint = error.hint().map_or_else(String::new, |hint| format!("; {hint}"));
+                outcome.lines.push(format!("  {error}{hint}"));
+            }
+        }
     }
-    let each = |(name, report): &(&'static str, VerifyReport)| {
-        let mut of = fields(json!({"name": name, "rows": report.rows_found}));
-        of.extend(counted(report));
+    let each = |(name, answer): &Answer| {
+        let rows = answer.as_ref().map_or(0, |report| report.rows_found);
+        let mut of = fields(json!({"name": name, "rows": rows}));
+        of.extend(match answer {
+            Ok(report) => counted(report),
+            Err(error) => fields(json!({"answer": "cannot tell", "error": error.to_string()})),
+        });
         serde_json::Value::Object(of)
     };
-    outcome.fields = fields(json!({"datasets": reports.iter().map(each).collect::<Vec<_>>()}));
+    outcome.fields = fields(json!({"datasets": answers.iter().map(each).collect::<Vec<_>>()}));
     outcome
 }
 

@@ -4,6 +4,7 @@
 //! and without TLS. The rules for the next host are those of libpq (`PQconnectPoll` in `fe-connect.c`): a host that is
 //! down, too slow, starting up or in the wrong role is skipped; a refusal ends the search.
 
+mod cluster;
 mod error;
 mod lately;
 mod slow;

@@ -3,6 +3,7 @@
 //! Work on nodes (load a leaf on its owner, measure each pair of nodes) needs a
 //! connection to each of them. [`Cluster::from_file`] takes them as written; [`Cluster::discover`] queries the catalog.
 
+mod another;
 mod apart;
 mod belonging;
 mod coordinator;
@@ -19,6 +20,7 @@ use std::path::PathBuf;
 
 pub use error::ClusterError;
 pub(crate) use error::sql_hint;
+pub use foreign::ServerPlace;
 pub use standing::libraries;
 pub use survey::{Absent, Survey};
 
@@ -55,6 +57,8 @@ pub struct ClusterNode {
     pub spec: ConnSpec,
     /// Other addresses under which the nodes know it.
     pub also: Vec<HostSpec>,
+    /// Other names of its database under which the nodes know it: a pooler may call it otherwise.
+    pub also_named: Vec<String>,
     /// Whether tables are created through it alone, whatever its role: a coordinator that also holds rows is a shard.
     pub is_coordinator: bool,
     /// It holds rows, but its catalog has no tables of the cluster: no session of a client can enter there.
@@ -77,6 +81,14 @@ impl ClusterNode {
         control.simple_query("select 1").map(drop).map_err(|error| words(&error))
     }
 
+    /// Notes that nodes know it by this address and this database.
+    pub(crate) fn is_known_at(&mut self, way: ConnSpec) {
+        if way.dbname != self.spec.dbname && !self.also_named.contains(&way.dbname) {
+            self.also_named.push(way.dbname);
+        }
+        self.also.extend(way.hosts);
+    }
+
     /// A node that the others know by the address of `spec`.
     pub fn new(name: impl Into<String>, role: Role, spec: ConnSpec) -> ClusterNode {
         ClusterNode {
@@ -84,6 +96,7 @@ impl ClusterNode {
             role,
             spec,
             also: Vec::new(),
+            also_named: Vec::new(),
             is_coordinator: role == Role::Coordinator,
             is_closed: false,
         }
@@ -121,7 +134,7 @@ impl Cluster {
                 let also = file
                     .resolve(address, sources)
                     .map_err(|source| ClusterError::Conninfo { node: node.name.clone(), source })?;
-                found.also.extend(also.spec.hosts);
+                found.is_known_at(also.spec);
             }
             if let Some(first) = nodes.iter().find(|other| is_one_address(other, &found)) {
                 let (first, second) = (first.name.clone(), found.name);
@@ -301,7 +314,7 @@ impl Cluster {
         // Two servers on one host can have the same port number on different sockets: then the folder distinguishes them.
         let folder = host.filter(|host| host.starts_with('/')).filter(|_| wanted == Machine::Here).map(real);
         let is_there = |node: &ClusterNode| {
-            node.spec.dbname == dbname
+            (node.spec.dbname == dbname || node.also_named.iter().any(|name| name == dbname))
                 && node.spec.hosts.iter().chain(&node.also).any(|at| {
                     let same_folder = match (&at.host, &folder) {
                         (Host::Unix(theirs), Some(folder)) => real(&theirs.to_string_lossy()) == *folder,

@@ -13,6 +13,6 @@ pub mod profile;
 pub mod sets;
 pub mod trust;
 
-pub use cluster::{Absent, Cluster, ClusterError, ClusterNode, Survey};
+pub use cluster::{Absent, Cluster, ClusterError, ClusterNode, ServerPlace, Survey};
 pub use engine::Engine;
 pub use placement::{Leaf, Placement, PlacementError};

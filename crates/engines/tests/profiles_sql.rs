@@ -164,6 +164,14 @@ fn replication_both_ways_is_found_from_every_node() {
             assert_eq!(cluster.nodes[0].name, node.name);
             assert!(cluster.is_clustered());
         }
+        // A file that takes them for servers of their own.
+        let mut file = Cluster::from_file(nodes.file(), &connect::conninfo::Sources::of_process()).unwrap();
+        file.engine = Engine::default();
+        let refused = file.check_nodes().unwrap_err();
+        assert!(matches!(refused, ClusterError::AnotherEngine { word: "multimaster", .. }), "{refused}");
+        // One of them beside a server that it does not follow, as behind another address.
+        file.nodes.truncate(1);
+        file.check_nodes().unwrap();
         nodes
             .node(0)
             .execute("create table usertable (ycsb_key varchar(64) primary key); create role nobody login")
@@ -204,6 +212,19 @@ fn nodes_of_a_file_that_are_no_cluster_of_its_engine_are_refused() {
         let (_, odd) = file(name, &[&plain, &other.spec()]).checked().expect(name);
         assert!(odd.len() == 1 && odd[0].contains(words), "{odd:?}");
     }
+    // Rows may arrive by a subscription, which is none between nodes of the file as far as it shows.
+    for sql in [
+        "create subscription theirs connection 'host=/nowhere' publication p with (connect = false)",
+        "alter subscription theirs enable",
+    ] {
+        one.execute(sql).unwrap();
+    }
+    let (_, odd) = file("postgres", &[&plain, &other.spec()]).checked().expect("two servers");
+    assert!(odd.len() == 1 && odd[0].contains("n1 has a subscription"), "{odd:?}");
+    for sql in ["disable", "set (slot_name = none)"] {
+        one.execute(&format!("alter subscription theirs {sql}")).unwrap();
+    }
+    one.execute("drop subscription theirs").unwrap();
     for (name, of) in [("citus", "citus"), ("mtm", "mtm"), ("pgactive", "multimaster")] {
         for server in [&one, &other] {
             stand_in(server, name);
@@ -239,9 +260,16 @@ fn nodes_of_a_file_that_are_no_cluster_of_its_engine_are_refused() {
     let mut exchanged = file("citus", &[&worker, &coordinator]);
     exchanged.nodes[0] = ClusterNode::new("n1", Role::Coordinator, worker.clone());
     exchanged.nodes[1].role = Role::Worker;
-    let (found, _) = exchanged.checked().expect("n2 is it");
+    let (found, _) = exchanged.clone().checked().expect("n2 is it");
     let roles: Vec<_> = found.nodes.iter().map(|node| (node.role, node.is_coordinator)).collect();
     assert_eq!(roles, [(Role::Shard, false), (Role::Coordinator, true)]);
+    let found = exchanged.with_found_coordinator().with_coordinator_first();
+    assert_eq!((found.nodes[0].name.as_str(), found.nodes[0].is_coordinator), ("n2", true));
+    // A file may have fewer nodes than there are, and one that does not answer is named.
+    assert_eq!(file("citus", &[&coordinator]).on_one_node(), None);
+    let nowhere = coordinator.clone().with_dbname("nowhere");
+    let (_, odd) = file("citus", &[&worker, &coordinator, &nowhere]).checked().expect("two of three");
+    assert!(odd.len() == 1 && odd[0].contains("do not answer: n3 ("), "{odd:?}");
     let refused = file("citus", &[&worker]).checked().expect_err("a worker alone");
     assert!(
         refused.to_string().contains("is the coordinator of Citus, which their catalogs have at"),
@@ -252,7 +280,30 @@ fn nodes_of_a_file_that_are_no_cluster_of_its_engine_are_refused() {
     let citus = one.spec().with_dbname("citus");
     let refused = file("ydb", &[&citus]).check_nodes().expect_err("it is one of Citus");
     assert!(matches!(refused, ClusterError::AnotherEngine { word: "citus", .. }), "{refused:?}");
-    file("postgres", &[&citus]).check_nodes().expect("a database of Citus is one of PostgreSQL, too");
+    for (name, word) in
+        [("citus", "citus"), ("mtm", "mtm"), ("pgactive", "multimaster"), ("shardman", "shardman")]
+    {
+        if name == "shardman" {
+            stand_in(&one, name);
+        }
+        let here = one.spec().with_dbname(name);
+        for nodes in [&[&here][..], &[&plain, &here]] {
+            let refused = file("postgres", nodes).checked().expect_err(name);
+            assert!(
+                matches!(&refused, ClusterError::AnotherEngine { word: found, .. } if *found == word),
+                "{name}: {refused:?}"
+            );
+            assert!(refused.hint().unwrap().contains(&format!("write engine = \"{word}\"")));
+        }
+    }
+    // An extension without other nodes leaves the tables where they are created.
+    one.execute_in("citus", "delete from pg_dist_node").unwrap();
+    one.execute_in("pgactive", "delete from pgactive.pgactive_nodes where node_name <> 'a'").unwrap();
+    let alone = file("citus", &[&one.spec().with_dbname("citus")]).on_one_node();
+    assert_eq!(alone.as_deref(), Some("Citus has one node: all rows are placed there"));
+    for name in ["citus", "pgactive"] {
+        file("postgres", &[&one.spec().with_dbname(name)]).check_nodes().expect(name);
+    }
     stand_in(&one, "yugabyte");
     let yugabyte = one.spec().with_dbname("yugabyte");
     let refused = file("postgres", &[&yugabyte]).check_nodes().expect_err("it stores rows otherwise");

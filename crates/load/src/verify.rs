@@ -146,6 +146,11 @@ pub fn run(
     let (spread, one) = (cluster, cluster.as_one_database());
     let cluster = one.as_ref().unwrap_or(cluster);
     let data: Vec<usize> = cluster.data_nodes().collect();
+    if cluster.engine.layout == Layout::OneServer && data.is_empty() {
+        return Err(VerifyError::NoPrimary {
+            nodes: cluster.nodes.iter().map(|node| node.name.clone()).collect(),
+        });
+    }
     if options.mirror.standbys
         && (cluster.engine.layout != Layout::OneServer
             || data.len() != 1

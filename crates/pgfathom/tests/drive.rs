@@ -146,6 +146,12 @@ fn without_a_name_every_dataset_is_verified() {
                 "{name}: {shown}"
             );
         }
+        // One that is not complete hides no other.
+        lab.sql("update pgfathom.dataset set loaded_at = null where name = 'tpcb'; select 1");
+        let shown = lab.expect(8, "verify -q").stdout;
+        assert!(shown.lines().any(|line| line.contains("ycsb") && line.contains("exact")), "{shown}");
+        assert!(shown.contains("the load of dataset tpcb is not complete; run the same load"), "{shown}");
+        lab.sql("update pgfathom.dataset set loaded_at = now() where name = 'tpcb'; select 1");
         // The worst answer is that of all, and each is in the summary.
         lab.sql("update pgbench_tellers set filler = 'x' where tid = 3; select 1");
         let shown = lab.expect(3, "verify -q --format json").stdout;

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 mod hints;
+mod named;
 mod outlived;
 mod placed;
 pub(crate) mod values;

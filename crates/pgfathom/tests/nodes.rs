@@ -8,7 +8,7 @@ use lab::local::{CommitLevel, Replication, SyncStandbys, Topology};
 use lab::throwaway::{ThrowawayCluster, installations};
 use relay::Relay;
 use serde_json::Value;
-use support::Ended;
+use support::{Ended, pgfathom};
 
 const ROWS: &str = "3000";
 const NODES: usize = 3;
@@ -361,7 +361,29 @@ fn copies_have_one_column() {
         let refused = lab.expect_with_file(1, "run -b ycsb-c -c 3 -t 5 --data primary --cluster CLUSTER");
         assert!(refused.stderr.contains("every node holds every row"), "{}", refused.stderr);
         lab.expect_with_file(0, "run -b ycsb-c -c 3 -t 5 --connect each --cluster CLUSTER -o reads");
+        one_server_under_two_names_is_sampled_once(lab);
     });
+}
+
+/// The second name leads to the server through a relay.
+fn one_server_under_two_names_is_sampled_once(lab: &ClusterLab) {
+    let primary = lab.servers.node(0);
+    let relay = Relay::start(primary.socket_dir(), primary.port(), Duration::ZERO);
+    let node = |name: &str, folder: &std::path::Path| {
+        let (folder, port) = (folder.display(), primary.port());
+        format!(
+            "[[node]]\nname = \"{name}\"\nrole = \"primary\"\nconnection = \"host={folder} port={port} dbname=postgres user=postgres\"\n"
+        )
+    };
+    let nodes = node("a", primary.socket_dir()) + &node("b", relay.folder());
+    let text = format!("format = 1\nengine = \"postgres\"\n{nodes}");
+    std::fs::write(lab.folder.path().join("twice.toml"), text).expect("it is written");
+    let mut command = pgfathom(lab.folder.path());
+    command.args("run -b ycsb-c -T 2 -o twice --cluster twice.toml".split_whitespace());
+    labs::expect(0, command, "run of one server under two names");
+    let samples = std::fs::read_to_string(lab.folder.path().join("twice/samples.ndjson")).expect("samples");
+    let is_sampled = |node: &str| samples.contains(&format!("\"node\":\"{node}\""));
+    assert!(is_sampled("a") && !is_sampled("b"), "{samples}");
 }
 
 #[test]

@@ -44,7 +44,8 @@ impl Plan {
     /// When the cluster cannot be reached, or another proof works on its tables. A claim that does not hold is no error: it is exit code 3.
     pub fn run(self, context: &Context) -> Result<Exit, Failure> {
         let journal = Arc::new(Journal::begin(&Journal::default_dir())?);
-        let cluster = self.address.cluster_of_any_engine(context)?;
+        // In the order of the test bed, whose nodes are compared with these.
+        let cluster = self.address.cluster_of_any_engine(context)?.with_coordinator_first();
         let mut control = connect::control::connect(&cluster.nodes[0].spec)?;
         let server = version(&mut control)?;
         let opening = Opening::new("prove", "engine", self.directory.as_deref());

@@ -11,7 +11,7 @@ use wire::error::ServerError;
 use wire::startup::StartupError;
 
 use super::Endpoint;
-use crate::cluster_file::{CLUSTER_FILE_NAME, ClusterFile};
+use super::cluster::of_our_cluster;
 use crate::conninfo::{ConnSpec, Host, HostSpec, SessionAttrs, SslMode};
 use crate::control::silence::{Silent, has_given_up};
 use crate::os_user::OsUser;
@@ -532,8 +532,8 @@ fn connect_hint(host: &HostSpec, error: &io::Error) -> String {
     if error.kind() == io::ErrorKind::PermissionDenied {
         return "the socket's folder is closed to you; run as another user, or use -h localhost".to_owned();
     }
-    if let Some(again) = start_again(host) {
-        return again;
+    if let Some(hint) = of_our_cluster(host, error) {
+        return hint;
     }
     let others: Vec<String> = ["/var/run/postgresql", "/tmp"]
         .iter()
@@ -556,17 +556,6 @@ fn connect_hint(host: &HostSpec, error: &io::Error) -> String {
                 .to_owned()
         }
     }
-}
-
-/// How to restart a node of one of our clusters: its sockets are in the cluster's folder.
-fn start_again(host: &HostSpec) -> Option<String> {
-    let Host::Unix(sockets) = &host.host else { return None };
-    let folder = sockets.parent()?;
-    let kind = ClusterFile::read(&folder.join(CLUSTER_FILE_NAME)).ok()?.made?.kind;
-    Some(format!(
-        "its server is not running; start it again with: pgfathom up {kind} --dir {}",
-        folder.display()
-    ))
 }
 
 /// Server sockets in a folder, by port.

@@ -1,7 +1,7 @@
 //! Whether the servers of a cluster file are what the file names: databases of its engine, and nodes of one cluster.
 //!
-//! Behind a proxy a file is the only way to name the nodes of some engines. So a server is refused only if the engine's own signs are missing, or if it shows
-//! those of another engine that its database cannot belong to as well. An engine without signs is believed otherwise, and so is a node that does not answer.
+//! Behind a proxy a file is the only way to name the nodes of some engines. So a server is refused only if the engine's own signs are missing, or if its
+//! database is one of another engine. An engine without signs is believed otherwise, and so is a node that does not answer.
 
 use super::discover;
 use super::identity;
@@ -27,7 +27,7 @@ impl Cluster {
     ///
     /// # Errors
     /// [`ClusterError::NotTheEngine`], [`ClusterError::AnotherEngine`], [`ClusterError::NoOthers`], [`ClusterError::OtherCluster`],
-    /// [`ClusterError::NotItsStandby`], [`ClusterError::TwoPrimaries`].
+    /// [`ClusterError::NotItsStandby`], [`ClusterError::TwoPrimaries`]; [`ClusterError::Sql`] where a role may not see whether it is another engine.
     pub fn check_nodes(&self) -> Result<(), ClusterError> {
         let judged = if self.reaches_each_node() { self.nodes.len() } else { 1 };
         self.check_nodes_at(&mut Sessions::at(&self.nodes[..judged]))
@@ -35,9 +35,9 @@ impl Cluster {
 
     fn check_nodes_at(&self, sessions: &mut Sessions) -> Result<(), ClusterError> {
         let mut seen: Vec<Seen<'_>> = Vec::new();
-        for (node, control) in self.nodes.iter().zip(sessions.iter_mut()) {
+        for ((index, node), control) in self.nodes.iter().enumerate().zip(sessions.iter_mut()) {
             let Some(control) = control else { continue };
-            self.check_engine_of(node, control)?;
+            self.check_engine_of(index, control)?;
             let rows = self.listed_nodes(control);
             if seen.is_empty() {
                 self.check_others(node, rows.as_deref())?;
@@ -59,8 +59,11 @@ impl Cluster {
         let mut sessions = Sessions::at(&self.nodes[..judged]);
         self.check_distinct_at(&mut sessions)?;
         self.check_nodes_at(&mut sessions)?;
-        let odd = self.apart(&mut sessions).into_iter().collect();
-        let cluster = self.with_coordinator(&mut sessions)?.with_foreign_addresses(&mut sessions)?;
+        let odd = self.apart(&mut sessions).into_iter().chain(self.silent(&mut sessions)).collect();
+        let cluster = self
+            .with_coordinator(&mut sessions)?
+            .with_listed_addresses(&mut sessions)
+            .with_foreign_addresses(&mut sessions)?;
         Ok((cluster, odd))
     }
 
@@ -82,14 +85,15 @@ impl Cluster {
     }
 
     /// Whether every node takes ordinary sessions.
-    fn reaches_each_node(&self) -> bool {
+    pub(super) fn reaches_each_node(&self) -> bool {
         match self.engine.discovery {
             Discovery::Catalog(known) => known.reach_nodes,
             Discovery::Copies(_) | Discovery::Native | Discovery::None(_) => true,
         }
     }
 
-    fn check_engine_of(&self, node: &ClusterNode, control: &mut Control) -> Result<(), ClusterError> {
+    fn check_engine_of(&self, index: usize, control: &mut Control) -> Result<(), ClusterError> {
+        let node = &self.nodes[index];
         let (engine, title) = (self.engine.name(), self.engine.title);
         let (name, dbname) = (node.name.clone(), node.spec.dbname.clone());
         let own: Vec<Signs> = signs().into_iter().filter(|sign| sign.engine == self.engine).collect();
@@ -103,14 +107,9 @@ impl Cluster {
                 false => Ok(()),
             };
         }
-        // Without signs of its own: what the database is instead, if it cannot be both. A server that does not understand the question is neither.
-        let excludes = |sign: &&Signs| match self.engine.discovery {
-            Discovery::None(_) => sign.replication.is_none(),
-            _ => sign.engine.storage != self.engine.storage,
-        };
-        match discover::detect(control).unwrap_or_default().iter().find(excludes) {
+        match self.another_engine(index, control)? {
             None => Ok(()),
-            Some(Signs { engine: found, .. }) => Err(ClusterError::AnotherEngine {
+            Some(found) => Err(ClusterError::AnotherEngine {
                 engine,
                 title,
                 node: name,

@@ -6,6 +6,13 @@ use crate::catalog;
 use crate::profile::{Catalog, Discovery};
 
 impl Cluster {
+    /// The same for a comparison of a cluster with its engine: unchanged where no node is the coordinator.
+    #[must_use]
+    pub fn with_found_coordinator(self) -> Cluster {
+        let mut sessions = Sessions::at(&self.nodes);
+        self.clone().with_coordinator(&mut sessions).unwrap_or(self)
+    }
+
     /// A cluster file of an engine with one coordinator, with the roles that the catalogs of its nodes give them. A node that does not answer, and one whose
     /// catalog lists no other node, is left as it is.
     ///

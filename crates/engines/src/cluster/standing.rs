@@ -1,11 +1,11 @@
 //! How a server stands to the engines: which one its database belongs to, and whether it belongs to the one that was named.
 
 use super::discover::{self, Reach};
-use super::{Cluster, ClusterError};
+use super::{Cluster, ClusterError, Role};
 use super::{identity, sessions};
 use crate::catalog::{self, TextRow};
 use crate::engine::{Engine, replications, signs};
-use crate::profile::{Discovery, Replication};
+use crate::profile::{Discovery, Layout, Replication};
 
 use connect::ConnSpec;
 use connect::conninfo::HostSpec;
@@ -84,6 +84,16 @@ impl Cluster {
         catalog::rows(&mut **control, listing).ok()
     }
 
+    /// That the engine which spreads rows over its nodes has one, by its own catalog: a cluster file may name fewer than there are. `None` also where the
+    /// catalog cannot be read, or does not list the node that was queried.
+    pub fn on_one_node(&self) -> Option<String> {
+        let node = self.table_node().filter(|_| matches!(self.engine.layout, Layout::Spread(_)))?;
+        let rows = self.listed_nodes(&mut sessions::probe(&self.nodes[node].spec)?)?;
+        let is_complete = rows.iter().any(|row| row.is_true(6));
+        (is_complete && holders_of_rows(&rows) == 1)
+            .then(|| format!("{} has one node: all rows are placed there", self.engine.title))
+    }
+
     /// The same with the replication system that the first node that answers has, where a profile covers several and a cluster file has the engine: what
     /// becomes of conflicts differs between them.
     #[must_use]
@@ -125,7 +135,7 @@ impl Cluster {
     }
 
     /// The address in a row of the catalog, if no node is there.
-    fn unlisted(&self, row: &TextRow) -> Option<String> {
+    pub(super) fn unlisted(&self, row: &TextRow) -> Option<String> {
         let dbname = &self.nodes[0].spec.dbname;
         let Some(conninfo) = row.get(8) else {
             let (host, port) = (row.get(2)?, row.get(3)?.parse().ok()?);
@@ -138,6 +148,24 @@ impl Cluster {
         let is_known = spec.hosts.iter().any(is_listed);
         let first = spec.hosts.first().filter(|_| !is_known)?;
         Some(format!("{}:{}", first.host, first.port))
+    }
+
+    /// The nodes that could be at the address in a row of the catalog of the node `seen_from`.
+    pub(super) fn listed_at(&self, seen_from: usize, row: &TextRow) -> Vec<usize> {
+        let here = &self.nodes[seen_from].spec;
+        match (row.get(8), row.get(2), row.get(3).and_then(|port| port.parse().ok())) {
+            (Some(conninfo), ..) => {
+                let Ok(spec) = discover::along(here, conninfo) else { return Vec::new() };
+                let at = |host: &HostSpec| {
+                    self.nodes_at(seen_from, Some(&host.host.to_string()), host.port, &spec.dbname)
+                };
+                spec.hosts.iter().flat_map(at).collect()
+            }
+            (None, Some(host), Some(port)) => {
+                self.nodes_at(seen_from, Some(host), port, row.get(4).unwrap_or(&here.dbname))
+            }
+            _ => Vec::new(),
+        }
     }
 
     /// If this is one server of plain PostgreSQL: that it has foreign servers of `postgres_fdw` all the same, on which no table has partitions.
@@ -192,6 +220,15 @@ impl Cluster {
             "the server has {library} loaded, but the database {dbname:?} is no part of a cluster: all rows are on this server alone"
         ))
     }
+}
+
+/// How many nodes of a catalog hold rows: the same rule as [`Cluster::data_nodes`].
+fn holders_of_rows(rows: &[TextRow]) -> usize {
+    let roles: Vec<Role> =
+        rows.iter().map(|row| row.get(5).and_then(Role::parse).unwrap_or(Role::Shard)).collect();
+    let has_workers = roles.iter().any(|role| matches!(role, Role::Worker | Role::Shard));
+    let holds = |role: &&Role| **role != Role::Standby && !(has_workers && **role == Role::Coordinator);
+    roles.iter().filter(holds).count()
 }
 
 /// The names in a value of `shared_preload_libraries`, without their folders and quotes.

@@ -121,6 +121,21 @@ fn nodes_are_found_by_the_addresses_that_other_nodes_use() {
     assert_eq!(cluster.node_at(0, Some("db4.example"), 5432, "other"), None);
 }
 
+/// A pooler may call the database of each node by another name than the node itself.
+#[test]
+fn other_addresses_of_a_node_have_their_own_database() {
+    let pooled = |node: u16, name: &str| {
+        FILE.replace("host=/tmp/b port=5432 dbname=x user=u'", &format!(
+            "host=pool.example port=6432 dbname={name} user=u'\nalso = ['host=db{node}.example port=5432 dbname=x user=u']"
+        ))
+    };
+    let cluster = read(&pooled(9, "n2")).expect("it is right");
+    let at = |host: &str, port: u16, dbname: &str| cluster.node_at(0, Some(host), port, dbname);
+    assert_eq!(at("db9.example", 5432, "x"), Some(1));
+    assert_eq!(at("pool.example", 6432, "n2"), Some(1));
+    assert_eq!((at("db9.example", 5432, "y"), at("db4.example", 5432, "x")), (None, Some(3)));
+}
+
 #[test]
 fn names_of_engines_and_roles_are_read_back() {
     for engine in Engine::ALL {

@@ -61,6 +61,15 @@ impl Signs {
         }
     }
 
+    /// The query for its nodes, with the columns of [`crate::profile::Catalog::nodes`].
+    pub(crate) fn nodes(&self) -> Option<&'static str> {
+        match (self.replication, self.engine.discovery) {
+            (Some(replication), _) => Some(replication.nodes),
+            (None, Discovery::Catalog(catalog)) => Some(catalog.nodes),
+            _ => None,
+        }
+    }
+
     /// What it is a sign of.
     pub fn name(&self) -> &'static str {
         self.replication.map_or(self.engine.name(), |replication| replication.name)

@@ -142,7 +142,8 @@ impl PlacementError {
                     .to_owned()
             }
             PlacementError::UnknownNode { server, .. } => format!(
-                "add that node to the cluster file: [[node]] with name = \"{server}\", a role and the connection by which this host reaches it"
+                "add that node to the cluster file: [[node]] with name = \"{server}\", a role and the connection by which this host reaches it; if it is \
+                 there, correct its connection"
             ),
             PlacementError::Incomplete { .. } => {
                 "a partition may be moving to another node: wait until it is attached again".to_owned()

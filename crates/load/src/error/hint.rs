@@ -8,9 +8,7 @@ use super::LoadError;
 
 /// What to type where a node with a ledger of its own does not answer.
 fn ledger_away(node: &str) -> String {
-    format!(
-        "start the server of {node}, then type the same command again; a run that only reads needs no ledger, and goes on at the other nodes"
-    )
+    format!("start the server of {node}, then type the same command again")
 }
 
 impl LoadError {

@@ -142,7 +142,7 @@ pub(super) fn of_nodes(
         catalog.add_strays(*at, &spread.loose);
     }
     for (number, site) in sites.iter_mut().enumerate() {
-        catalog.probe(site, number, wanted)?;
+        catalog.probe(site, number, wanted).map_err(|error| site.named(error))?;
         if cluster.engine.layout == Layout::ForeignPartitions {
             catalog.check_foreign(site, wanted)?;
         }
@@ -162,14 +162,16 @@ fn spread_of(
 ) -> Result<Spread, VerifyError> {
     let mut views = Vec::with_capacity(sites.len());
     for (number, site) in sites.iter_mut().enumerate() {
-        views.push(spread::view(&mut site.control, cluster, data, number, wanted.dataset, table)?);
+        let view = spread::view(&mut site.control, cluster, data, number, wanted.dataset, table);
+        views.push(view.map_err(|error| site.named(error))?);
     }
     let mut there = Vec::with_capacity(sites.len());
     for (number, site) in sites.iter_mut().enumerate() {
-        there.push(spread::targets_there(&mut site.control, &views, number)?);
+        let found = spread::targets_there(&mut site.control, &views, number);
+        there.push(found.map_err(|error| site.named(error))?);
     }
     let names: Vec<&str> = data.iter().map(|&node| cluster.nodes[node].name.as_str()).collect();
-    Ok(spread::resolve(&names, &table.leaf_names(wanted.dataset.partitions), &views, &there))
+    spread::resolve(&names, &table.leaf_names(wanted.dataset.partitions), &views, &there)
 }
 
 impl Catalog {

@@ -245,14 +245,8 @@ pub(super) fn agree(task: &Task<'_>, sites: &mut [Site]) -> Result<Agreed, Verif
     let mut datasets = Vec::with_capacity(sites.len());
     let mut identities = Vec::with_capacity(sites.len());
     for site in sites.iter_mut() {
-        let dataset = ledger::find_dataset(&mut *site.control, name)?;
-        identities.push(match &dataset {
-            Some(dataset) => {
-                check_format(dataset)?;
-                identity(dataset, ledger::layout(&mut *site.control, dataset.id)?.token)
-            }
-            None => "nothing".to_owned(),
-        });
+        let (dataset, identity) = entered(site, name).map_err(|error| site.named(error))?;
+        identities.push(identity);
         datasets.push(dataset);
     }
     let mut votes: HashMap<&str, usize> = HashMap::new();
@@ -295,6 +289,17 @@ pub(super) fn agree(task: &Task<'_>, sites: &mut [Site]) -> Result<Agreed, Verif
     Ok(Agreed { loaded, ids, problems })
 }
 
+/// The dataset in the ledger of a node, and what identifies it.
+fn entered(site: &mut Site, name: &str) -> Result<(Option<Dataset>, String), VerifyError> {
+    let Some(dataset) = ledger::find_dataset(&mut *site.control, name)? else {
+        return Ok((None, "nothing".to_owned()));
+    };
+    check_format(&dataset)?;
+    let token = ledger::layout(&mut *site.control, dataset.id)?.token;
+    let identity = identity(&dataset, token);
+    Ok((Some(dataset), identity))
+}
+
 /// The runs that any of the ledgers knows.
 fn merged_writers(
     sites: &mut [Site],
@@ -304,7 +309,8 @@ fn merged_writers(
     let mut ledgers = Vec::new();
     for (site, id) in sites.iter_mut().zip(ids) {
         if let Some(id) = id {
-            ledgers.push(ledger::writers(&mut *site.control, &Dataset { id: *id, ..dataset.clone() })?);
+            let writers = ledger::writers(&mut *site.control, &Dataset { id: *id, ..dataset.clone() });
+            ledgers.push(writers.map_err(|error| site.named(error.into()))?);
         }
     }
     Ok(writers::merge(ledgers)?)

@@ -43,6 +43,22 @@ pub enum VerifyError {
     /// Standbys were requested.
     #[error("--standbys: no standbys of this target are known")]
     NoStandbys,
+    /// Of a server and its standbys, none takes writes.
+    #[error("no node of the cluster file takes writes: {}", standbys_words(nodes))]
+    NoPrimary {
+        /// The nodes that are standbys.
+        nodes: Vec<String>,
+    },
+    /// Connections to one address reach several servers.
+    #[error(
+        "{doing} failed: connections to this address reach several servers, and each has a snapshot of its own"
+    )]
+    Balanced {
+        /// What was done.
+        doing: String,
+        /// The server's error.
+        source: Box<ServerError>,
+    },
     /// The dataset was made by another version of the format.
     #[error("the dataset {dataset} has format {found}, but this program uses format {known}")]
     Format {
@@ -60,6 +76,28 @@ pub enum VerifyError {
         table: String,
         /// What is different.
         problem: String,
+    },
+    /// A node of a cluster has a plain table of this name.
+    #[error("{table}: is a plain table, not partitioned over the nodes")]
+    PlainTable {
+        /// Its name.
+        table: String,
+        /// The node.
+        node: String,
+    },
+    /// A server that is no node of the cluster has rows of the dataset.
+    #[error(
+        "{leaf} is on the server {server} by the catalog of {node}, and no node of this cluster is known to be that server: its rows were not looked for"
+    )]
+    OtherServer {
+        /// The leaf.
+        leaf: String,
+        /// The node whose catalog has it.
+        node: String,
+        /// The foreign server.
+        server: String,
+        /// Its address there, as a cluster file can have it, if the server could not be looked at.
+        address: Option<String>,
     },
     /// Policies hide rows from this role.
     #[error("{table}: row-level security hides rows from this role, so not all rows can be verified")]
@@ -198,6 +236,11 @@ impl VerifyError {
         }
     }
 
+    /// Whether the load of this dataset has to be continued first; it is no reason to leave others out.
+    pub fn is_of_load(&self) -> bool {
+        matches!(self, VerifyError::Incomplete { .. } | VerifyError::IncompleteOn { .. })
+    }
+
     /// What to type next.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
@@ -225,6 +268,12 @@ impl VerifyError {
             VerifyError::NoStandbys => {
                 "name the cluster file that lists them, as pgfathom up replicated writes it: --cluster cluster.toml"
             }
+            VerifyError::NoPrimary { .. } => {
+                "add the primary to the cluster file; or name one standby with -h and -p to verify what it returns"
+            }
+            VerifyError::Balanced { .. } => {
+                "name one server at its own address, not at that of a balancer, or all of them in a cluster file (--cluster)"
+            }
             VerifyError::Incomplete { .. } | VerifyError::IncompleteOn { .. } => {
                 "run the same load command again: it continues; then verify"
             }
@@ -232,6 +281,14 @@ impl VerifyError {
                 "use the newer pgfathom that loaded it"
             }
             VerifyError::Format { .. } => "use the older pgfathom that loaded it",
+            VerifyError::PlainTable { node, .. } => {
+                return Some(format!(
+                    "check that the connection of {node} leads to a node of this cluster and to its database; if it does, move that table away"
+                ));
+            }
+            VerifyError::OtherServer { server, address, .. } => {
+                return Some(unlisted_hint(server, address.as_deref()));
+            }
             VerifyError::ChangedTable { .. } => "undo the change, or load the dataset again with --restart",
             VerifyError::Ledger(error) if error.sqlstate() == Some(NO_PRIVILEGE) => {
                 return server_hint(NO_PRIVILEGE);
@@ -251,6 +308,24 @@ impl VerifyError {
         };
         Some(hint.to_owned())
     }
+}
+
+fn unlisted_hint(server: &str, address: Option<&str>) -> String {
+    let at = address.map_or_else(String::new, |address| format!(" (its catalog has {address})"));
+    format!(
+        "name every node in the cluster file: add the [[node]] that is {server}{at}; if it is there at another address, behind a proxy or a pooler, add this \
+         one to it as also = [...]"
+    )
+}
+
+fn standbys_words(nodes: &[String]) -> String {
+    let are = if nodes.len() == 1 { "is a standby" } else { "are standbys" };
+    format!("{} {are}", nodes.join(", "))
+}
+
+/// Whether a server does not know the snapshot that another session has just exported: it is another server.
+pub(super) fn is_foreign_snapshot(error: &ServerError) -> bool {
+    matches!(&error.sqlstate.0, b"42704" | b"22023") && error.message.contains("snapshot")
 }
 
 const LOST: &str = "find the reason in the server's log, then verify again";
@@ -337,6 +412,17 @@ mod tests {
         assert!(server(*b"XX001").hint().unwrap().contains("damaged"));
         assert!(server(*b"42501").hint().unwrap().contains("grant pg_read_all_data"));
         assert_eq!(server(*b"22000").hint(), None);
+        // Another session's snapshot is unknown only on another server.
+        let unknown = |message: &str| ServerError {
+            severity: "ERROR".into(),
+            sqlstate: SqlState(*b"42704"),
+            message: message.into(),
+            detail: None,
+            hint: None,
+            position: None,
+        };
+        assert!(is_foreign_snapshot(&unknown("snapshot \"00000003-1\" does not exist")));
+        assert!(!is_foreign_snapshot(&unknown("unrecognized configuration parameter \"view\"")));
         assert_eq!(server(*b"42501").to_string(), "reading usertable failed");
     }
 }

@@ -23,6 +23,8 @@ struct Foreign {
     relation: String,
     /// What is wrong with it, by the catalog.
     problems: Vec<String>,
+    /// Its server.
+    server: String,
     /// This session's role can use its server.
     has_mapping: bool,
 }
@@ -54,20 +56,25 @@ pub(super) fn check(
     // Notes on columns that are not the dataset's are made where the rows are.
     let mut problems = definition::compare(&mut client, &subjects, definition)?.problems;
     sql("setting up the session", client.batch_execute(LIMIT))?;
+    let mut unmapped: Vec<String> = Vec::new();
     for one in partitions {
-        let read = match one.has_mapping {
-            true if astray.contains(&one.table) => None,
-            true => read_one(&mut client, &one.relation, definition),
-            false => {
-                Some("this role has no user mapping for its server: every statement on it fails".to_owned())
-            }
-        };
+        let is_read = one.has_mapping && !astray.contains(&one.table);
+        let read = if is_read { read_one(&mut client, &one.relation, definition) } else { None };
+        // The right of this role is missing, and nothing of the rows.
+        if !one.has_mapping && !unmapped.contains(&one.server) {
+            unmapped.push(one.server);
+        }
         let found = one.problems.into_iter().chain(read);
         problems.extend(found.map(|problem| Problem::Definition {
             node: Some(node.to_owned()),
             table: one.table.clone(),
             problem,
         }));
+    }
+    if !unmapped.is_empty() {
+        unmapped.sort();
+        let (node, role) = (node.to_owned(), spec.user.clone());
+        problems.push(Problem::NoMapping { node, role, servers: unmapped });
     }
     Ok(problems)
 }
@@ -91,7 +98,8 @@ fn partitions(client: &mut Client, parent: &str) -> Result<Vec<Foreign>, VerifyE
                 lower(coalesce((select option_value from pg_options_to_table(f.ftoptions) where option_name = 'updatable'),
                                (select option_value from pg_options_to_table(s.srvoptions) where option_name = 'updatable'), 'true')),
                 array(select tgname::text from pg_trigger t where t.tgrelid = c.oid and not t.tgisinternal and t.tgenabled <> 'D' order by 1),
-                exists (select from pg_user_mappings m where m.srvid = s.oid and (m.umuser = 0 or m.usename = current_user))
+                exists (select from pg_user_mappings m where m.srvid = s.oid and (m.umuser = 0 or m.usename = current_user)),
+                s.srvname::text
          from pg_inherits i join pg_class c on c.oid = i.inhrelid join pg_namespace n on n.oid = c.relnamespace
          join pg_foreign_table f on f.ftrelid = c.oid join pg_foreign_server s on s.oid = f.ftserver
          where i.inhparent = to_regclass($1) order by 1, 2",
@@ -114,6 +122,7 @@ fn partitions(client: &mut Client, parent: &str) -> Result<Vec<Foreign>, VerifyE
             table,
             problems,
             has_mapping: row.get(5),
+            server: row.get(6),
         }
     });
     Ok(foreign.collect())

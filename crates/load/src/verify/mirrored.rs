@@ -196,6 +196,13 @@ pub(super) fn standbys(
     };
     for &node in std::iter::once(&primary).chain(standbys) {
         let mut site = connect(node)?;
+        if node == primary {
+            // A file may still have the role that a standby is to get.
+            let recovers = site.control.query_one("select pg_is_in_recovery()", &[]);
+            if site.answer("looking for the primary", recovers)?.get(0) {
+                return Err(VerifyError::NoPrimary { nodes: site.name.into_iter().collect() });
+            }
+        }
         if node != primary {
             // On a connection of its own: the primary's snapshot is no longer needed.
             let mut source = connect(primary)?;

@@ -101,7 +101,8 @@ fn look(
     if !unknown.is_empty() {
         let names = Vec::from_iter(unknown).join(", ");
         compared.unjudged = Some(format!(
-            "the parts of tables on {names} were not read one by one: name all nodes in the cluster file"
+            "the parts of tables on {names} were not read one by one, because no [[node]] leads there: name all nodes in the cluster file, each at an address \
+             where it answers"
         ));
     }
     let nodes: BTreeSet<usize> = of_all().filter_map(|node| node.as_ref().ok().copied()).collect();

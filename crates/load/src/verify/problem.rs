@@ -42,6 +42,26 @@ pub enum Problem {
         /// Where the leaf is.
         owner: String,
     },
+    /// A node's catalog has leaves on a server that could not be looked at: whether it is their owner is unknown.
+    UnknownServer {
+        /// The node whose catalog has it.
+        node: String,
+        /// The foreign server.
+        server: String,
+        /// Its address there, as a cluster file can have it.
+        address: String,
+        /// The node that has the leaves.
+        owner: String,
+    },
+    /// The role may not use the foreign servers of a node: what it returns of the rows of others is unknown.
+    NoMapping {
+        /// The node.
+        node: String,
+        /// The role.
+        role: String,
+        /// The servers.
+        servers: Vec<String>,
+    },
     /// A node's foreign table points at a table that is not there.
     Dangling {
         /// The node whose catalog points there.
@@ -147,6 +167,11 @@ impl Problem {
     /// Whether it leaves open if something is wrong with the rows: a node that is behind may still catch up, and one whose subscription has stopped
     /// may lack what is written now.
     pub fn is_doubt(&self) -> bool {
+        self.is_of_time() || matches!(self, Problem::UnknownServer { .. } | Problem::NoMapping { .. })
+    }
+
+    /// Whether it may explain rows that a node lacks: they may still arrive.
+    pub fn is_of_time(&self) -> bool {
         matches!(self, Problem::Behind { .. } | Problem::Halted { .. } | Problem::HiddenStatus { .. })
     }
 
@@ -158,6 +183,8 @@ impl Problem {
             Problem::NoOwner { .. } => "leaf without owner",
             Problem::TwoOwners { .. } => "leaf with two owners",
             Problem::Misdirected { .. } => "leaf misdirected",
+            Problem::UnknownServer { .. } => "server not recognised",
+            Problem::NoMapping { .. } => "foreign tables not readable",
             Problem::Dangling { .. } => "foreign table without target",
             Problem::OtherDataset { .. } => "ledger of another dataset",
             Problem::LedgerRows { .. } => "ledger with another number of rows",
@@ -184,7 +211,7 @@ impl Problem {
             | Problem::HiddenStatus { .. }
             | Problem::NotReplicated { .. }
             | Problem::NotSent { .. } => "replication",
-            Problem::Definition { .. } => "definition",
+            Problem::Definition { .. } | Problem::NoMapping { .. } => "definition",
             _ => "placement",
         }
     }
@@ -195,6 +222,8 @@ impl Problem {
             Problem::NoTable { node }
             | Problem::NotAttached { node, .. }
             | Problem::Misdirected { node, .. }
+            | Problem::UnknownServer { node, .. }
+            | Problem::NoMapping { node, .. }
             | Problem::Dangling { node, .. }
             | Problem::OtherDataset { node, .. }
             | Problem::NotReplicated { node, .. }
@@ -207,6 +236,27 @@ impl Problem {
             | Problem::LedgerChecksum { node }
             | Problem::Definition { node, .. } => node.as_deref(),
             Problem::NoOwner { .. } | Problem::LedgerChunks { .. } => None,
+        }
+    }
+}
+
+impl Problem {
+    /// What could not be looked at, and what to do.
+    fn write_unseen(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Problem::UnknownServer { node, server, address, owner } => write!(
+                f,
+                "the catalog of {node} has leaves of {owner} on the server {server}, and whether that is {owner} could not be determined: if it is, add \
+                 also = [\"{address}\"] to the [[node]] {owner} of the cluster file"
+            ),
+            Problem::NoMapping { node, role, servers } => write!(
+                f,
+                "on {node}: this role has no user mapping for the foreign servers {}: what {node} returns of the rows there is unknown; CREATE USER MAPPING \
+                 FOR {} there, or verify as the role that loaded (-U)",
+                servers.join(", "),
+                connect::sql::identifier(role)
+            ),
+            _ => Ok(()),
         }
     }
 }
@@ -230,6 +280,7 @@ impl fmt::Display for Problem {
             Problem::Misdirected { node, leaf, catalogued, owner } => {
                 write!(f, "{leaf}: the catalog of {node} points to {catalogued}, but it is on {owner}")
             }
+            Problem::UnknownServer { .. } | Problem::NoMapping { .. } => self.write_unseen(f),
             Problem::Dangling { node, leaf, target } => {
                 write!(f, "{leaf}: the catalog of {node} points to {target}, but there is no such table")
             }

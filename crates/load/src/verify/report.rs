@@ -114,7 +114,8 @@ impl VerifyReport {
     pub fn verdict(&self) -> Verdict {
         let (doubts, wrongs): (Vec<&Problem>, Vec<&Problem>) =
             self.problems.iter().partition(|problem| problem.is_doubt());
-        let lag_may_explain = !doubts.is_empty() && wrongs.is_empty() && self.lag_may_explain();
+        let lag_may_explain =
+            doubts.iter().any(|problem| problem.is_of_time()) && wrongs.is_empty() && self.lag_may_explain();
         let is_wrong = !wrongs.is_empty() || !self.audit.broken.is_empty();
         let is_unknown =
             self.unjudged.is_some() || self.unfinished.is_some() || !self.audit.unknown.is_empty();
@@ -223,6 +224,19 @@ mod tests {
         );
         assert_eq!(report.verdict(), Verdict::Different);
         assert!(!report.exact());
+    }
+
+    /// Rows that a node lacks are missing, whatever could not be looked at beside them.
+    #[test]
+    fn a_doubt_about_servers_explains_no_missing_row() {
+        let doubt =
+            Problem::NoMapping { node: "n1".into(), role: "plain".into(), servers: vec!["n2".into()] };
+        let with = |missing| {
+            let mut totals = [0; KINDS];
+            totals[0] = missing;
+            VerifyReport { problems: vec![doubt.clone()], ..report(Vec::new(), totals, 0) }.verdict()
+        };
+        assert_eq!((with(0), with(1)), (Verdict::CannotTell, Verdict::Different));
     }
 
     #[test]

@@ -41,10 +41,18 @@ impl Site {
         doing: &'static str,
         result: Result<T, postgres::Error>,
     ) -> Result<T, VerifyError> {
-        sql(doing, result).map_err(|error| match &self.name {
-            Some(node) => VerifyError::Node { node: node.clone(), source: Box::new(error) },
-            None => error,
-        })
+        sql(doing, result).map_err(|error| self.named(error))
+    }
+
+    /// The same error with the name of the node, if it has none yet.
+    pub(super) fn named(&self, error: VerifyError) -> VerifyError {
+        use VerifyError::{Ledger, Sql};
+        match (&self.name, error) {
+            (Some(node), error @ (Ledger(_) | Sql { .. })) => {
+                VerifyError::Node { node: node.clone(), source: Box::new(error) }
+            }
+            (_, error) => error,
+        }
     }
 
     /// Begins the transaction that everything is read in, and exports its snapshot. Where that is not possible every connection sees its

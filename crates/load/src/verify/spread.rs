@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use connect::conninfo::PORT_DEFAULT;
-use engines::cluster::Cluster;
+use engines::cluster::{Cluster, ServerPlace};
 use postgres::Client;
 
 use super::error::{VerifyError, sql};
@@ -37,11 +37,19 @@ enum Attached {
     Local(Local),
     /// A foreign table.
     Foreign {
-        /// Where it points: a node by its place in the cluster, or the name of a server that is none.
-        node: Result<usize, String>,
+        /// Where it points: a node by its place in the cluster, or a server that is none, as far as is known.
+        node: Result<usize, UnlistedServer>,
         /// The table it points at.
         target: (String, String),
     },
+}
+
+/// A foreign server whose address is no node's.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct UnlistedServer {
+    name: String,
+    /// Its address, if it could not be looked at: it may be one of the nodes all the same.
+    unseen: Option<String>,
 }
 
 /// A table of a node's own.
@@ -96,7 +104,8 @@ pub(super) fn view(
         None => {}
         Some("p") => view.has_table = true,
         Some("r") => {
-            return Err(changed(table.name, "is a plain table, not partitioned over the nodes".to_owned()));
+            let table = TableName::on(table.name, &node.name).to_string();
+            return Err(VerifyError::PlainTable { table, node: node.name.clone() });
         }
         Some(_) => return Err(changed(table.name, "is no longer a table".to_owned())),
     }
@@ -112,6 +121,7 @@ pub(super) fn view(
         &[&parent],
     );
     let bounds = bounds(table.placement, dataset.partitions);
+    let mut unlisted = UnlistedServers::default();
     for row in sql(DOING, rows)? {
         let (schema, name, kind, bound): (String, String, &str, &str) =
             (row.get(0), row.get(1), row.get(2), row.get(3));
@@ -120,19 +130,12 @@ pub(super) fn view(
         let attached = match kind {
             "r" => Attached::Local(Local { schema, name, blocks: row.get::<_, i64>(4) as u64 }),
             "f" => {
-                let option = |column, wanted| option(&row, column, wanted);
-                let server: String = row.get::<_, Option<String>>(5).unwrap_or_default();
                 let target = (
-                    option(7, "schema_name").unwrap_or(schema),
-                    option(7, "table_name").unwrap_or_else(|| name.clone()),
+                    option(&row, 7, "schema_name").unwrap_or(schema),
+                    option(&row, 7, "table_name").unwrap_or_else(|| name.clone()),
                 );
-                let port = option(6, "port").map_or(Some(PORT_DEFAULT), |port| port.parse().ok());
-                let dbname = option(6, "dbname").unwrap_or_else(|| node.spec.dbname.clone());
-                let at = port.and_then(|port| {
-                    cluster.node_at(data[site], option(6, "host").as_deref(), port, &dbname)
-                });
-                let at = at.and_then(|at| data.iter().position(|&node| node == at));
-                Attached::Foreign { node: at.ok_or(server), target }
+                let node = leads_to(&row, cluster, data[site], &mut unlisted);
+                Attached::Foreign { node: node.and_then(|at| place_in(data, at, cluster)), target }
             }
             other => return Err(changed(&name, other_kind(other).unwrap_or_default().to_owned())),
         };
@@ -140,6 +143,49 @@ pub(super) fn view(
     }
     view.loose = loose(client, dataset, table)?;
     Ok(view)
+}
+
+/// The node at which a foreign table of the node `reader` points.
+fn leads_to(
+    row: &postgres::Row,
+    cluster: &Cluster,
+    reader: usize,
+    unlisted: &mut UnlistedServers,
+) -> Result<usize, UnlistedServer> {
+    let port = option(row, 6, "port").map_or(Some(PORT_DEFAULT), |port| port.parse().ok());
+    let dbname = option(row, 6, "dbname").unwrap_or_else(|| cluster.nodes[reader].spec.dbname.clone());
+    let host = option(row, 6, "host");
+    let at = port.and_then(|port| cluster.node_at(reader, host.as_deref(), port, &dbname));
+    match at {
+        Some(at) => Ok(at),
+        None => unlisted.place(cluster, reader, row.get::<_, Option<String>>(5).unwrap_or_default()),
+    }
+}
+
+/// The place of a node among those that hold rows.
+fn place_in(data: &[usize], at: usize, cluster: &Cluster) -> Result<usize, UnlistedServer> {
+    let place = data.iter().position(|&node| node == at);
+    place.ok_or_else(|| UnlistedServer { name: cluster.nodes[at].name.clone(), unseen: None })
+}
+
+/// Where foreign servers of one node lead whose addresses are no node's: each is looked at once.
+#[derive(Default)]
+struct UnlistedServers(BTreeMap<String, Result<usize, UnlistedServer>>);
+
+impl UnlistedServers {
+    fn place(&mut self, cluster: &Cluster, reader: usize, server: String) -> Result<usize, UnlistedServer> {
+        let find = |name: &String| match cluster.place_of_server(reader, name) {
+            ServerPlace::Node(node) => Ok(node),
+            ServerPlace::Elsewhere => Err(UnlistedServer { name: name.clone(), unseen: None }),
+            ServerPlace::Unknown(address) => {
+                Err(UnlistedServer { name: name.clone(), unseen: Some(address) })
+            }
+        };
+        if !self.0.contains_key(&server) {
+            self.0.insert(server.clone(), find(&server));
+        }
+        self.0[&server].clone()
+    }
 }
 
 /// An option among those in a column, each as name=value.
@@ -211,7 +257,7 @@ pub(super) fn resolve(
     leaf_names: &[String],
     views: &[View],
     there: &[Vec<(String, String)>],
-) -> Spread {
+) -> Result<Spread, VerifyError> {
     let mut spread = Spread::default();
     let mut strays: Vec<(usize, Local)> = Vec::new();
     let mut taken: Vec<(usize, Local)> = Vec::new();
@@ -224,21 +270,13 @@ pub(super) fn resolve(
         let claims = |node: usize| {
             views.iter().filter(|view| points_at(view.leaves.get(&remainder)) == Some(node)).count()
         };
-        let mut owners: Vec<(usize, Local)> = views
-            .iter()
-            .enumerate()
-            .filter_map(|(node, view)| match view.leaves.get(&remainder) {
-                Some(Attached::Local(local)) => Some((node, local.clone())),
-                _ => None,
-            })
-            .collect();
-        if owners.is_empty() {
-            // Detached on its owner, it is still the table that the others read.
-            owners = loose_owner(name, remainder, views).into_iter().collect();
-        }
+        let mut owners = owners(name, remainder, views);
         owners.sort_by_key(|(node, local)| std::cmp::Reverse((claims(*node), local.blocks)));
         let mut owners = owners.into_iter();
         let Some((owner, local)) = owners.next() else {
+            if let Some(error) = held_elsewhere(nodes, name, remainder, views) {
+                return Err(error);
+            }
             spread.problems.push(Problem::NoOwner { leaf: name.clone() });
             // Its rows belong where others look for them.
             let site =
@@ -274,7 +312,42 @@ pub(super) fn resolve(
     spread.strays = others(&mut strays.into_iter());
     spread.loose = others(&mut loose.into_iter());
     spread.problems.sort();
-    spread
+    spread.problems.dedup();
+    Ok(spread)
+}
+
+/// The nodes that have a leaf as a table of their own.
+fn owners(name: &str, remainder: usize, views: &[View]) -> Vec<(usize, Local)> {
+    let of_node = |(node, view): (usize, &View)| match view.leaves.get(&remainder) {
+        Some(Attached::Local(local)) => Some((node, local.clone())),
+        _ => None,
+    };
+    let owners: Vec<(usize, Local)> = views.iter().enumerate().filter_map(of_node).collect();
+    if !owners.is_empty() {
+        return owners;
+    }
+    // Detached on its owner, it is still the table that the others read.
+    loose_owner(name, remainder, views).into_iter().collect()
+}
+
+/// Of a leaf that no node has, and for which none points at another node: that its rows are on a server which is none of them.
+fn held_elsewhere(nodes: &[&str], leaf: &str, remainder: usize, views: &[View]) -> Option<VerifyError> {
+    let mut pointed =
+        nodes.iter().zip(views).filter_map(|(node, view)| match view.leaves.get(&remainder)? {
+            Attached::Foreign { node: at, .. } => Some((node, at.as_ref())),
+            Attached::Local(_) => None,
+        });
+    let first = pointed.next()?;
+    let (node, server) = match (first, pointed.any(|(_, at)| at.is_ok())) {
+        ((node, Err(server)), false) => (node, server),
+        _ => return None,
+    };
+    Some(VerifyError::OtherServer {
+        leaf: leaf.to_owned(),
+        node: (*node).to_owned(),
+        server: server.name.clone(),
+        address: server.unseen.clone(),
+    })
 }
 
 fn points_at(attached: Option<&Attached>) -> Option<usize> {
@@ -317,8 +390,12 @@ fn check(
         None => Some(Problem::NotAttached { node: this, leaf }),
         // Reported as one of two owners, if it is not the one.
         Some(Attached::Local(_)) => None,
-        Some(Attached::Foreign { node: Err(server), .. }) => {
-            let catalogued = format!("the server {server}, which is not a node of this cluster");
+        Some(Attached::Foreign { node: Err(UnlistedServer { name, unseen: Some(address) }), .. }) => {
+            let (server, address) = (name.clone(), address.clone());
+            Some(Problem::UnknownServer { node: this, server, address, owner: owner_name })
+        }
+        Some(Attached::Foreign { node: Err(UnlistedServer { name, unseen: None }), .. }) => {
+            let catalogued = format!("the server {name}, which is not a node of this cluster");
             Some(Problem::Misdirected { node: this, leaf, catalogued, owner: owner_name })
         }
         Some(Attached::Foreign { node: Ok(at), target, .. }) => {
@@ -339,159 +416,4 @@ fn check(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const NODES: [&str; 3] = ["n1", "n2", "n3"];
-
-    fn leaf_names() -> Vec<String> {
-        (0..3).map(|leaf| format!("usertable_p{leaf}")).collect()
-    }
-
-    fn local(remainder: usize) -> Local {
-        Local { schema: "public".into(), name: format!("usertable_p{remainder}"), blocks: 7 }
-    }
-
-    fn foreign(remainder: usize, node: usize) -> Attached {
-        let name = format!("usertable_p{remainder}");
-        Attached::Foreign { node: Ok(node), target: ("public".into(), name) }
-    }
-
-    /// Leaf r on node r, everybody knows it.
-    fn views() -> Vec<View> {
-        (0..3)
-            .map(|node| View {
-                has_table: true,
-                leaves: (0..3)
-                    .map(|r| (r, if r == node { Attached::Local(local(r)) } else { foreign(r, r) }))
-                    .collect(),
-                ..View::default()
-            })
-            .collect()
-    }
-
-    /// Every table of a leaf's name that any node has.
-    fn there(views: &[View]) -> Vec<Vec<(String, String)>> {
-        let names = |view: &View| {
-            let attached = view.leaves.keys().map(|r| format!("usertable_p{r}"));
-            let loose = view.loose.iter().map(|local| local.name.clone());
-            attached.chain(loose).map(|name| ("public".to_owned(), name)).collect()
-        };
-        views.iter().map(names).collect()
-    }
-
-    fn found(views: &[View]) -> (Vec<String>, Vec<String>) {
-        let spread = resolve(&NODES, &leaf_names(), views, &there(views));
-        let all = || [&spread.leaves, &spread.strays, &spread.loose].into_iter().flatten();
-        for leaf in all() {
-            assert_eq!(leaf.name.node.as_deref(), Some(NODES[leaf.site]));
-        }
-        let text = |problem: &Problem| problem.to_string();
-        (all().map(|leaf| leaf.name.to_string()).collect(), spread.problems.iter().map(text).collect())
-    }
-
-    const HOMES: [&str; 3] = ["usertable_p0 on n1", "usertable_p1 on n2", "usertable_p2 on n3"];
-
-    #[test]
-    fn agreement_is_no_problem() {
-        assert_eq!(found(&views()), (HOMES.map(str::to_owned).to_vec(), vec![]));
-    }
-
-    #[test]
-    fn the_wrong_catalog_is_named() {
-        type Damage = fn(&mut Vec<View>);
-        let cases: [(Damage, &str); 5] = [
-            (
-                |views| {
-                    views[0].leaves.insert(2, foreign(2, 1));
-                },
-                "usertable_p2: the catalog of n1 points to usertable_p2 on n2, but it is on n3",
-            ),
-            (
-                |views| {
-                    let target = ("public".into(), "other".into());
-                    views[0].leaves.insert(2, Attached::Foreign { node: Ok(2), target });
-                },
-                "usertable_p2: the catalog of n1 points to other on n3, but there is no such table",
-            ),
-            (
-                |views| {
-                    let target = ("public".into(), "usertable_p2".into());
-                    let node = Err("elsewhere".into());
-                    views[0].leaves.insert(2, Attached::Foreign { node, target });
-                },
-                "usertable_p2: the catalog of n1 points to the server elsewhere, which is not a node of this cluster, but it is on n3",
-            ),
-            (
-                |views| {
-                    views[1].leaves.remove(&0);
-                },
-                "usertable_p0 is not a partition on n2: its rows cannot be reached through that node",
-            ),
-            (
-                // Detached on its owner: the table is there, and the others read it.
-                |views| {
-                    views[1].leaves.remove(&1);
-                    views[1].loose.push(local(1));
-                },
-                "usertable_p1 is not a partition on n2: its rows cannot be reached through that node",
-            ),
-        ];
-        for (damage, problem) in cases {
-            let mut views = views();
-            damage(&mut views);
-            assert_eq!(found(&views), (HOMES.map(str::to_owned).to_vec(), vec![problem.to_owned()]));
-        }
-    }
-
-    #[test]
-    fn the_owner_is_who_others_take_for_it() {
-        let mut views = views();
-        views[0].leaves.insert(2, Attached::Local(Local { blocks: 1000, ..local(2) }));
-        let (names, problems) = found(&views);
-        assert_eq!(
-            names,
-            [&HOMES[..], &["usertable_p2 on n1"]].concat(),
-            "the copy is read, and should be empty"
-        );
-        assert_eq!(problems, ["usertable_p2 is a table on n1 as well as on n3"]);
-    }
-
-    #[test]
-    fn what_is_left_over_is_read_too() {
-        let mut views = views();
-        views[0].loose.push(Local { name: "usertable_p2_old".into(), ..local(2) });
-        assert_eq!(
-            found(&views),
-            (
-                [&HOMES[..], &["usertable_p2_old on n1"]]
-                    .concat()
-                    .iter()
-                    .map(|name| (*name).to_owned())
-                    .collect(),
-                vec![]
-            )
-        );
-    }
-
-    #[test]
-    fn a_leaf_that_no_node_has_belongs_where_others_look() {
-        let mut views = views();
-        views[2].leaves.remove(&2);
-        let mut there = there(&views);
-        there[2].retain(|(_, name)| name != "usertable_p2");
-        let spread = resolve(&NODES, &leaf_names(), &views, &there);
-        assert_eq!((spread.leaves[2].site, &spread.leaves[2].relation), (2, &None));
-        assert_eq!(spread.problems, [Problem::NoOwner { leaf: "usertable_p2".into() }]);
-    }
-
-    #[test]
-    fn a_node_without_the_table_is_reported_once() {
-        let mut views = views();
-        views[1].has_table = false;
-        views[1].leaves.clear();
-        let (names, problems) = found(&views);
-        assert_eq!(names[1], "usertable_p1 on n2", "where the others look for it");
-        assert_eq!(problems, ["n2 has no table of the dataset", "usertable_p1 is not a table on any node"]);
-    }
-}
+mod tests;

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use postgres::Client;
 
-use super::error::VerifyError;
+use super::error::{VerifyError, is_foreign_snapshot};
 use super::reader::{Reader, Socket};
 use crate::options::{Stop, StopLevel};
 
@@ -89,6 +89,8 @@ pub(super) struct Site<'a> {
     connect: &'a Connect<'a>,
     /// Statements that put a new connection into the server's common snapshot.
     begin: String,
+    /// Whether they import it.
+    imports: bool,
     /// Process ids of the connections' backends.
     backends: Mutex<Vec<i32>>,
 }
@@ -98,7 +100,7 @@ impl<'a> Site<'a> {
     pub(super) fn new(connect: &'a Connect<'a>, snapshot: Option<&str>) -> Site<'a> {
         let import = snapshot.map_or(String::new(), |name| format!("set transaction snapshot '{name}';"));
         let begin = format!("begin isolation level repeatable read read only; {import} {SETTINGS}");
-        Site { connect, begin, backends: Mutex::new(Vec::new()) }
+        Site { connect, begin, imports: snapshot.is_some(), backends: Mutex::new(Vec::new()) }
     }
 }
 
@@ -129,7 +131,12 @@ impl<'a> Workers<'a> {
         let mut reader = Reader::new((site.connect)()?);
         // Alone: with BEGIN in one message it is a part of the transaction, and Multimaster then has a snapshot already.
         reader.execute(doing, "set client_encoding = 'SQL_ASCII'")?;
-        reader.execute(doing, &site.begin)?;
+        reader.execute(doing, &site.begin).map_err(|error| match error {
+            VerifyError::Server { doing, source } if site.imports && is_foreign_snapshot(&source) => {
+                VerifyError::Balanced { doing, source }
+            }
+            error => error,
+        })?;
         reader.query(doing, "select pg_backend_pid()", |row| {
             let pid = number(doing, row.first().copied().flatten())? as i32;
             site.backends.lock().unwrap_or_else(PoisonError::into_inner).push(pid);

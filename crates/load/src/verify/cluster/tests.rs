@@ -416,6 +416,27 @@ fn a_leaf_that_moved_is_verified_where_it_is() {
     });
 }
 
+/// A right that is missing on one node is named with it, and a node whose table is another one's is not to be loaded again.
+#[test]
+fn what_is_wrong_on_one_node_is_reported_with_its_name() {
+    let servers = sharded(&installations()[0]);
+    load_sharded(&servers);
+    for node in 0..NODES as usize {
+        let rights = if node == 2 { "nologin" } else { "superuser" };
+        servers.node(node).execute(&format!("create role plain {rights}; alter role plain login")).unwrap();
+    }
+    let mut cluster = cluster_of(&servers);
+    cluster.nodes.iter_mut().for_each(|node| node.spec.user = "plain".to_owned());
+    let error = check(&cluster, false).unwrap_err();
+    assert!(error.to_string().starts_with("node n3: "), "{error}");
+    assert!(error.hint().unwrap().contains("pg_read_all_data"));
+    servers.node(2).execute("drop table usertable cascade; create table usertable (k int)").unwrap();
+    let error = check(&cluster_of(&servers), false).unwrap_err();
+    assert_eq!(error.to_string(), "usertable on n3: is a plain table, not partitioned over the nodes");
+    let hint = error.hint().unwrap();
+    assert!(hint.contains("check that the connection of n3") && !hint.contains("--restart"), "{hint}");
+}
+
 #[test]
 fn a_cluster_that_is_not_loaded_is_refused() {
     let servers = sharded(&installations()[0]);

@@ -260,6 +260,18 @@ fn standbys_are_read_after_they_have_caught_up() {
         assert_eq!((alone.verdict(), alone.rows_found), (Verdict::Exact, ROWS));
         assert!(alone.nodes.is_empty());
 
+        // A file without the server that takes writes, whatever roles it gives the others.
+        for role in [Role::Primary, Role::Standby] {
+            let mut headless = cluster.clone();
+            headless.nodes.remove(0);
+            headless.nodes[0].role = role;
+            let stop = Stop::new();
+            let options = VerifyOptions { mirror: mirror(1), ..VerifyOptions::new(false, 2, &stop) };
+            let error = verify(&headless, &options).unwrap_err();
+            assert!(error.to_string().contains("no node of the cluster file takes writes: s1"), "{error}");
+            assert!(error.hint().unwrap().contains("add the primary"));
+        }
+
         servers.node(2).execute("select pg_wal_replay_pause()").unwrap();
         servers.node(0).execute("delete from usertable where field0 like 'a%'").unwrap();
         let gone = "select count(*) = 0 from usertable where field0 like 'a%'";
