@@ -74,16 +74,25 @@ impl Doors {
         }
     }
 
-    /// A session at the first host that gives one, and the host; each is tried once. `None` if none does until then.
-    pub(super) fn connect(&self, until: Instant, patience: Duration) -> Option<(Client, usize)> {
-        self.pass(until, |host| match self.spec.hosts.len() {
-            0 | 1 => Client::connect(&self.spec, patience).ok(),
-            _ => Client::connect(&self.spec.clone().with_only_host(host), patience).ok(),
-        })
+    /// A session at the first host that gives one, and the host; each is tried once. `None` if none does until then, or while the measurement goes on: a server
+    /// that is started again after it shows nothing of the time before.
+    pub(super) fn connect(
+        &self,
+        until: Instant,
+        patience: Duration,
+        goes_on: impl Fn() -> bool,
+    ) -> Option<(Client, usize)> {
+        self.pass(
+            || Instant::now() < until && goes_on(),
+            |host| match self.spec.hosts.len() {
+                0 | 1 => Client::connect(&self.spec, patience).ok(),
+                _ => Client::connect(&self.spec.clone().with_only_host(host), patience).ok(),
+            },
+        )
     }
 
     /// The same with any kind of session.
-    fn pass<T>(&self, until: Instant, open: impl Fn(usize) -> Option<T>) -> Option<(T, usize)> {
+    fn pass<T>(&self, goes_on: impl Fn() -> bool, open: impl Fn(usize) -> Option<T>) -> Option<(T, usize)> {
         let count = self.hosts.len();
         let mut left: Vec<usize> = (0..count).collect();
         left.rotate_left(self.first.load(Ordering::Relaxed) % count);
@@ -102,7 +111,7 @@ impl Doors {
                 }
                 None => std::thread::sleep(PAUSE),
             }
-            if Instant::now() >= until {
+            if !goes_on() {
                 return None;
             }
         }
@@ -138,16 +147,19 @@ mod tests {
             for _ in 0..50 {
                 scope.spawn(|| {
                     while Instant::now() < until {
-                        let refused = doors.pass(until, |host| {
-                            tried[host].fetch_add(1, Ordering::Relaxed);
-                            most.fetch_max(
-                                at_once[host].fetch_add(1, Ordering::AcqRel) + 1,
-                                Ordering::AcqRel,
-                            );
-                            std::thread::sleep(Duration::from_millis(2));
-                            at_once[host].fetch_sub(1, Ordering::AcqRel);
-                            None::<()>
-                        });
+                        let refused = doors.pass(
+                            || Instant::now() < until,
+                            |host| {
+                                tried[host].fetch_add(1, Ordering::Relaxed);
+                                most.fetch_max(
+                                    at_once[host].fetch_add(1, Ordering::AcqRel) + 1,
+                                    Ordering::AcqRel,
+                                );
+                                std::thread::sleep(Duration::from_millis(2));
+                                at_once[host].fetch_sub(1, Ordering::AcqRel);
+                                None::<()>
+                            },
+                        );
                         assert!(refused.is_none());
                     }
                 });
@@ -165,13 +177,18 @@ mod tests {
     fn a_host_that_hangs_is_no_way_past_the_one_that_answers() {
         let doors = doors(2);
         doors.shut(0);
-        let until = || Instant::now() + Duration::from_secs(5);
+        let end = Instant::now() + Duration::from_secs(5);
+        let goes_on = || Instant::now() < end;
         let hanging = doors.hosts[0].enter();
         assert!(hanging.is_some() && doors.hosts[0].enter().is_none());
-        assert_eq!(doors.pass(until(), |host| (host == 1).then_some("b")), Some(("b", 1)));
+        assert_eq!(doors.pass(goes_on, |host| (host == 1).then_some("b")), Some(("b", 1)));
         // It answered: any number at once, and all begin with it.
         let (one, two) = (doors.hosts[1].enter(), doors.hosts[1].enter());
         assert!(one.is_some() && two.is_some());
-        assert_eq!(doors.pass(until(), Some), Some((1, 1)));
+        assert_eq!(doors.pass(goes_on, Some), Some((1, 1)));
+        // Who waits for its turn when the measurement ends gets none.
+        doors.shut(1);
+        let _tried = doors.hosts[1].enter();
+        assert_eq!(doors.pass(|| false, Some), None);
     }
 }

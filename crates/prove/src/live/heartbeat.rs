@@ -358,7 +358,7 @@ fn send(
         let late = Duration::from_nanos(monotonic_ns().saturating_sub(probe.due_ns));
         if let Some(left) = PROBE_PATIENCE.checked_sub(late) {
             if client.is_none() {
-                client = way.doors.connect(Instant::now() + left, PROBE_PATIENCE);
+                client = way.doors.connect(Instant::now() + left, PROBE_PATIENCE, || way.watch.goes_on());
             }
             let sql = match way.writes {
                 true => format!("insert into {SCHEMA}.hb values ({shard}, {})", probe.number),
