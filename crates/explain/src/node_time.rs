@@ -22,6 +22,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Name of the part in which the sessions' processes compute.
 pub(crate) const ON_CPU: &str = "on a CPU";
+/// Name of the part in which they wait for the WAL, of their commits and else.
+pub(crate) const COMMITTING: &str = "WAL and commit";
+/// Name of the part in which they wait for blocks of files.
+pub(crate) const READING: &str = "reading";
 /// Name of the part in which they could compute but have no CPU.
 pub(crate) const FOR_CPU: &str = "waiting for a CPU";
 /// Name of both together where the scheduler was not read.
@@ -72,14 +76,14 @@ type Events = Vec<(String, f64)>;
 fn part_of(kind: &str, event: &str) -> &'static str {
     match (kind, event) {
         (WAIT_CPU, _) => CPU,
-        ("IO", event) if event.starts_with("WAL") || event.starts_with("Wal") => "WAL and commit",
-        ("LWLock", event) if event.starts_with("WAL") => "WAL and commit",
+        ("IO", event) if event.starts_with("WAL") || event.starts_with("Wal") => COMMITTING,
+        ("LWLock", event) if event.starts_with("WAL") => COMMITTING,
         ("IPC", "SyncRep") => FOR_STANDBYS,
         // BufFileWrite is BuffileWrite from PostgreSQL 17 on.
         ("IO", event) if event.to_ascii_lowercase().starts_with("buffile") => "temporary files",
         ("IO", event) if event.ends_with("Extend") => "extending files",
-        ("IO", event) if event.ends_with("Read") || event.ends_with("Prefetch") => "reading",
-        ("IO", "AioIoCompletion" | "AioIoUringExecution" | "AioIoUringSubmit") => "reading",
+        ("IO", event) if event.ends_with("Read") || event.ends_with("Prefetch") => READING,
+        ("IO", "AioIoCompletion" | "AioIoUringExecution" | "AioIoUringSubmit") => READING,
         ("IO", _) => "writing and other I/O",
         ("Lock", _) => "locks",
         ("LWLock", _) => "lightweight locks",

@@ -80,6 +80,11 @@ pub use relations::{Function, Io, Statement, StatementRest, Table};
 /// `wait_type` and `wait_event` of an active session that waits for nothing: it is on a CPU or waits for one.
 pub const WAIT_CPU: &str = "CPU";
 
+/// `session` lines are about sessions whose transaction is older than this, in seconds ...
+pub const NAMED_AGE_S: u32 = 2;
+/// ... and at each look about so many of them at most, the oldest first.
+pub const NAMED_MAX: u32 = 10;
+
 /// Topic of the texts of functions that statements call: the value has the language, the rows that the planner expects of it, and the text without constants.
 pub const FUNCTION_TEXT: &str = "function";
 

@@ -156,6 +156,18 @@ pub(super) fn in_locks(statement: &StatementTime) -> f64 {
     statement.events.iter().filter(|(name, _)| name.starts_with("Lock:")).map(|(_, share)| share).sum()
 }
 
+/// The times of a statement or transaction, as the server writes them: known when a statement runs, and not when it is planned.
+pub(super) const CLOCKS: [&str; 8] = [
+    "now()",
+    "CURRENT_TIMESTAMP",
+    "CURRENT_DATE",
+    "CURRENT_TIME",
+    "LOCALTIMESTAMP",
+    "clock_timestamp()",
+    "statement_timestamp()",
+    "transaction_timestamp()",
+];
+
 /// Of the samples of a statement, those in waits of an extension: dblink, foreign tables, and what others bring.
 pub(super) fn in_extension(statement: &StatementTime) -> f64 {
     let waits = statement.events.iter().filter(|(name, _)| name.starts_with("Extension:"));

@@ -1,7 +1,7 @@
 //! EXT-06: statements that wait for a foreign server, by their plans: a condition that is checked here, one that the other server is slow with, or many rows
 //! that fit what is sent and are not wanted.
 
-use super::costly::{closing, in_a_line, in_extension, plain, severity};
+use super::costly::{CLOCKS, closing, in_a_line, in_extension, plain, severity};
 use super::paste::literal;
 use super::plan::{self, Planned};
 use crate::case::{Case, Thing};
@@ -176,22 +176,8 @@ fn own_functions(case: &Case, planned: &Planned<'_>, scan: &Thing<'_>) -> Vec<St
 
 /// What another server would compute otherwise, at another time or for another session: postgres_fdw sends no expression with it
 /// (`contain_mutable_functions` in deparse.c), not even one without columns of the table.
-const MUTABLE: [&str; 14] = [
-    "now()",
-    "CURRENT_TIMESTAMP",
-    "CURRENT_DATE",
-    "CURRENT_TIME",
-    "LOCALTIMESTAMP",
-    "LOCALTIME",
-    "clock_timestamp()",
-    "statement_timestamp()",
-    "transaction_timestamp()",
-    "timeofday()",
-    "random()",
-    "CURRENT_USER",
-    "SESSION_USER",
-    "current_setting(",
-];
+const MUTABLE: [&str; 6] =
+    ["LOCALTIME", "timeofday()", "random()", "CURRENT_USER", "SESSION_USER", "current_setting("];
 const VALUE_FIRST: &str = "let the program compute the value and send it as a parameter or constant, which is passed on; or make a view there that has the \
     condition, and a foreign table on it";
 
@@ -199,7 +185,7 @@ const VALUE_FIRST: &str = "let the program compute the value and send it as a pa
 fn fetched(case: &Case, planned: &Planned<'_>, scan: &Thing<'_>, waits: f64) -> Option<Claim> {
     let (filter, remote) = (scan.lines.word("filter"), scan.lines.word("remote"));
     let called = own_functions(case, planned, scan);
-    let mutable = MUTABLE.into_iter().find(|name| filter.contains(name));
+    let mutable = CLOCKS.into_iter().chain(MUTABLE).find(|name| filter.contains(name));
     let why = match (called.is_empty(), mutable) {
         (false, _) => format!(", because of {}()", plain(&called.join("(), "), CONDITION_CHARS)),
         (true, Some(name)) => format!(", because of {}", name.trim_end_matches('(')),

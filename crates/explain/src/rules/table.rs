@@ -382,7 +382,9 @@ fn not_pruned(case: &Case) -> Answer {
                 .parts
                 .iter()
                 .filter(|part| {
-                    part.name.contains("CPU") || part.name == "reading" || part.name == "lightweight locks"
+                    part.name.contains("CPU")
+                        || part.name == node_time::READING
+                        || part.name == "lightweight locks"
                 })
                 .map(|part| part.share)
                 .sum();

@@ -111,8 +111,6 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// The part of the session time.
-const COMMITTING: &str = "WAL and commit";
 /// Of the active sessions.
 pub(crate) const WAL_SHARE: f64 = 0.3;
 /// The limit of a high finding.
@@ -280,7 +278,7 @@ fn commit_ms(case: &Case, node: &str, share: f64) -> Option<f64> {
 /// Whether most of the sessions that seem to wait for the WAL had been woken and had no CPU.
 fn is_woken(case: &Case, node: &str) -> bool {
     let time = node_time::all(case).iter().find(|time| time.node == node);
-    let part = time.and_then(|time| time.parts.iter().find(|part| part.name == COMMITTING));
+    let part = time.and_then(|time| time.parts.iter().find(|part| part.name == node_time::COMMITTING));
     part.is_some_and(|part| part.woken.unwrap_or(0.0) >= part.sessions * WOKEN_SHARE_MIN)
 }
 

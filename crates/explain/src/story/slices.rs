@@ -1,7 +1,7 @@
 //! The parts of a node's time: the rules that explain each, and where to look if none of them does.
 
 use crate::case::Case;
-use crate::node_time::{AGREEMENT, CPU, FOR_CPU, FOR_NODES, ON_CPU, UNACCOUNTED};
+use crate::node_time::{AGREEMENT, COMMITTING, CPU, FOR_CPU, FOR_NODES, ON_CPU, READING, UNACCOUNTED};
 use crate::units;
 use record::finding::NodeTime;
 
@@ -75,7 +75,7 @@ pub(super) const SLICES: &[Slice] = &[
         commands: &["$ vmstat 1 5"],
     },
     Slice {
-        part: "WAL and commit",
+        part: COMMITTING,
         is_wait: true,
         rules: &[&[
             "WAL-01", "WAL-14", "TXN-20", "TXN-01", "TXN-10", "WAL-11", "WAL-06", "WAL-07", "WAL-12",
@@ -122,7 +122,7 @@ pub(super) const SLICES: &[Slice] = &[
         commands: &[NOW],
     },
     Slice {
-        part: "reading",
+        part: READING,
         is_wait: true,
         rules: &[&[
             "IO-01", "IO-02", "IO-05", "IO-06", "IO-07", "IO-09", "IO-10", "MEM-04", "MEM-06", "PLAN-01",
@@ -276,7 +276,7 @@ impl Slice {
                 units::percent(statement.share)
             ));
         }
-        if [ON_CPU, FOR_CPU, CPU, "reading", "temporary files", "parallel workers"].contains(&self.part)
+        if [ON_CPU, FOR_CPU, CPU, READING, "temporary files", "parallel workers"].contains(&self.part)
             && let Some(settings) = set_for_the_planner(case, &time.node)
         {
             words.push_str(&format!("; settings of the planner that are set here: {settings}"));

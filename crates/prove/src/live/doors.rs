@@ -74,8 +74,8 @@ impl Doors {
         }
     }
 
-    /// A session at the first host that gives one, and the host; each is tried once. `None` if none does until then, or while the measurement goes on: a server
-    /// that is started again after it shows nothing of the time before.
+    /// A session at the first host that gives one, and the host; each is tried once. `None` if none does until then, and when the measurement has
+    /// ended: a server that is started again after it shows nothing of the time before.
     pub(super) fn connect(
         &self,
         until: Instant,

@@ -12,20 +12,16 @@ use crate::sql::json::{self, age, count, flag, list, number, text};
 use crate::sql::probe::{Probe, column};
 use crate::sql::sampled;
 use crate::sql::standbys;
-use record::watched::{Activity, Horizon, Server, Session, Slot, WAIT_CPU};
+use record::watched::{Activity, Horizon, NAMED_AGE_S, NAMED_MAX, Server, Session, Slot, WAIT_CPU};
 use serde_json::Value;
 use std::collections::HashMap;
 
-/// Transactions younger than this are not remarkable.
-const REMARKABLE_S: u32 = 2;
 /// Snapshots younger than this many transactions hold back little.
 const HORIZON_XIDS: u32 = 100_000;
 /// The same for standbys and slots, which are always there and always a little behind.
 const FOLLOWER_XIDS: u64 = 1000;
 /// What serves a client's session.
 const BACKEND: &str = "backend_type in ('client backend', 'parallel worker')";
-/// Sessions and holders named per tick.
-const NAMED_MAX: u32 = 10;
 /// Active processes passed to the collector of the host.
 const PROCESSES_MAX: u32 = 256;
 /// Those of them whose texts come with them.
@@ -183,7 +179,7 @@ fn named_sql() -> Vec<String> {
             state, wait_type, wait_event, extract(epoch from clock_timestamp() - xact_start) xact_age_s, extract(epoch from clock_timestamp() - state_change) \
             state_age_s,
             pg_catalog.age(backend_xmin) xmin_age_xids, query_id::text query_id, query
-          from a where client and (xact_start < clock_timestamp() - interval '{REMARKABLE_S} s'
+          from a where client and (xact_start < clock_timestamp() - interval '{NAMED_AGE_S} s'
             or state like 'idle in transaction%' and state_change < clock_timestamp() - interval '1 s'
             or query ~* '^[[:space:]]*checkpoint') order by xact_start limit {NAMED_MAX}) s)"),
         format!("'horizon', (select json_agg(h) from (select * from (select case backend_type when 'walsender' then 'standby' else 'session' end \
@@ -193,7 +189,7 @@ fn named_sql() -> Vec<String> {
             from a where coalesce(backend_xmin, backend_xid) is not null and query !~* '^(autovacuum: )?vacuum'
             union all select 'prepared', gid, null, pg_catalog.age(transaction), extract(epoch from clock_timestamp() - prepared) from \
             pg_catalog.pg_prepared_xact()) h
-          where age_xids >= {HORIZON_XIDS} or age_s >= {REMARKABLE_S} and kind <> 'standby' or kind = 'standby' and age_xids >= {FOLLOWER_XIDS} order by \
+          where age_xids >= {HORIZON_XIDS} or age_s >= {NAMED_AGE_S} and kind <> 'standby' or kind = 'standby' and age_xids >= {FOLLOWER_XIDS} order by \
           age_xids desc, age_s desc limit {NAMED_MAX}) h)"),
         format!("'activity', (select json_agg(g) from (select application_name application, pg_catalog.pg_get_userbyid(usesysid) \"user\",
             (select datname from pg_catalog.pg_database where oid = datid) \"database\", coalesce(pg_catalog.host(client_addr), 'local') client, count(*) \

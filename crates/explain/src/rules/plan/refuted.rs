@@ -7,17 +7,14 @@ use crate::rule::Claim;
 use crate::rules::costly::in_locks;
 use crate::units;
 use record::finding::{Level, NodeTime, Severity, StatementTime};
+use record::watched::{NAMED_AGE_S, NAMED_MAX};
 
 /// Rows of a table whose scan shows.
 const ROWS_MIN: f64 = 1_000.0;
 /// Executions that have ended.
 const CALLS_MIN: f64 = 3.0;
-/// The server counts scans when a transaction ends: one that is older than so many executions may have counted none.
+/// The server counts scans when a transaction ends: one that is older than so many executions, and than those that have a line, may have counted none.
 const EXECUTIONS_MAX: f64 = 3.0;
-/// What it may be older in any case, in seconds.
-const AGE_MAX_S: f64 = 2.0;
-/// Sessions that a look names.
-const NAMED_MAX: usize = 10;
 
 /// The table that the plan reads as a whole, and that executions only read by indexes.
 pub(super) fn by_index<'a>(
@@ -51,14 +48,14 @@ fn is_counted(case: &Case, time: &NodeTime, statement: &StatementTime) -> bool {
         window.to_us.saturating_sub(window.from_us) as f64 / 1e6
     });
     let is_ended = statement.calls_per_s.is_some_and(|calls| calls * seconds >= CALLS_MIN);
-    let most = AGE_MAX_S + EXECUTIONS_MAX * statement.mean_ms.unwrap_or(0.0) / 1e3;
+    let most = f64::from(NAMED_AGE_S) + EXECUTIONS_MAX * statement.mean_ms.unwrap_or(0.0) / 1e3;
     let is_its = |session: &Thing<'_>| session.lines.word("query_id") == statement.query_id;
     let mut ages =
         case.at("session", &time.node).filter(is_its).filter_map(|session| session.lines.max("xact_age_s"));
     let youngest =
         ages.by_ref().fold(None, |least: Option<f64>, age| Some(least.map_or(age, |one| one.min(age))));
-    // Each look names the ten sessions whose transactions are the oldest of those that are older than that: fewer than ten are all of them.
-    let are_all_named = || case.at("session", &time.node).count() < NAMED_MAX;
+    // Where no session of it was old enough for a line of its own, none is: unless there were so many others that the lines were used up.
+    let are_all_named = || case.at("session", &time.node).count() < NAMED_MAX as usize;
     is_ended && youngest.map_or_else(are_all_named, |age| age <= most)
 }
 

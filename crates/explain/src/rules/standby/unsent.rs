@@ -27,8 +27,7 @@ pub(super) fn claims(case: &Case) -> Vec<Claim> {
 
 /// Whether a logical slot may be what sends: that is decoded first, and its consumer may be slow (REP-15).
 fn is_logical(case: &Case, standby: &Thing<'_>) -> bool {
-    let of_kind = |kind: &str| {
-        let kind = kind.to_string();
+    let of_kind = |kind: &'static str| {
         case.at("slot", standby.place).filter(move |slot| slot.lines.word("kind") == kind)
     };
     let is_its = |slot: Thing<'_>| {

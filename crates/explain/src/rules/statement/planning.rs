@@ -5,7 +5,7 @@ mod wordy;
 use crate::case::engine::reset_command;
 use crate::case::{Case, Thing};
 use crate::rule::{Answer, Claim};
-use crate::rules::costly::{ages, busy, in_a_line, lowered, peculiar_of, plain, severity};
+use crate::rules::costly::{CLOCKS, ages, busy, in_a_line, lowered, peculiar_of, plain, severity};
 use crate::units;
 use record::finding::{Level, NodeTime, StatementTime};
 use record::statement::{self, Verb};
@@ -409,11 +409,12 @@ fn reason(
 fn clock_of(text: &str) -> Option<&'static str> {
     let text = lowered(text);
     let (_, behind) = text.split_once(" where ")?;
-    CLOCKS.into_iter().find(|clock| {
-        behind
-            .match_indices(clock)
-            .any(|(at, _)| !behind[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_'))
-    })
+    let is_written = |clock: &&str| {
+        let clock = clock.to_ascii_lowercase();
+        let mut places = behind.match_indices(&clock).map(|(at, _)| &behind[..at]);
+        places.any(|before| !before.ends_with(|c: char| c.is_alphanumeric() || c == '_'))
+    };
+    CLOCKS.into_iter().find(is_written)
 }
 
 /// Columns of the tables of a statement with so high a target of statistics of their own that the planner compares long lists of values.
@@ -464,17 +465,6 @@ const KEY_REMEDY: &str = "compare the partition key with a constant or a paramet
     current_setting), or name the partition: then one is planned; or prepare the statement once per session, so that a generic plan is kept";
 const CLOCK_REMEDY: &str = "let the program compute the time and send it as a constant or a parameter: then the planner leaves out the other partitions; \
     or prepare the statement once per session, so that a generic plan is kept; or keep fewer partitions (months instead of days)";
-/// The times of a statement, which are known when it runs.
-const CLOCKS: [&str; 8] = [
-    "now()",
-    "current_timestamp",
-    "current_date",
-    "localtimestamp",
-    "transaction_timestamp()",
-    "statement_timestamp()",
-    "clock_timestamp()",
-    "current_time",
-];
 const TABLES_REMEDY: &str = "prepare the statement once per session (a pooler must support prepared statements), so that the server can use a generic plan; \
     or join fewer tables: what every row has from a small table can be a column";
 /// Tables of a statement whose orders take long to compare.

@@ -66,7 +66,7 @@ pub(super) fn is_harmful(case: &Case, holder: &Thing<'_>) -> bool {
         let rows = event.more.get("rows_not_removable").and_then(serde_json::Value::as_f64).unwrap_or(0.0);
         rows >= DEAD_ROWS_HARM && Case::word_of(event, "node") == holder.place
     });
-    let steps = || stepped(case, holder).is_some();
+    let steps = || kept_full(case, holder).is_some();
     age_s >= HARM_AGE_S && (kept || not_removable || steps()) || age_s >= HARM_AGE_IN_VAIN_S && is_in_vain
 }
 
@@ -75,14 +75,14 @@ const SLOWED_MIN: f64 = 0.2;
 const SLOWED_HIGH: f64 = 0.5;
 
 /// The table whose searches step over dead rows all the time, if that takes so much of the session time that a holder is to be named for it.
-fn stepped(case: &Case, holder: &Thing<'_>) -> Option<stepped::Stepped> {
+fn kept_full(case: &Case, holder: &Thing<'_>) -> Option<stepped::Stepped> {
     let is_of_age = holder.lines.max("age_s").is_none_or(|age| age >= HARM_AGE_S);
     stepped::of_node(case, holder.place).filter(|table| is_of_age && table.share >= SLOWED_MIN)
 }
 
 /// The share of the session time in the tables that a holder keeps full of dead rows, and the first of these.
 fn slowed(case: &Case, holder: &Thing<'_>) -> Option<(f64, String)> {
-    if let Some(table) = stepped(case, holder) {
+    if let Some(table) = kept_full(case, holder) {
         return Some((table.share, table.relation));
     }
     let time =
@@ -219,7 +219,7 @@ pub(super) fn horizon(case: &Case) -> Answer {
                 ))
             })
             .because("no row version deleted since then can be removed from any table of the database")
-            .with(stepped(case, &holder), |claim, table| table.described(claim))
+            .with(kept_full(case, &holder), |claim, table| table.described(claim))
             .remedy(text, &commands),
         );
     }

@@ -61,7 +61,7 @@ impl Running {
         let of = |names: [&str; 3]| {
             time.map_or(0.0, |time| names.iter().map(|name| node_time::share_of_part(time, name)).sum())
         };
-        let share: f64 = of(["WAL and commit", "reading", node_time::FOR_CPU]);
+        let share: f64 = of([node_time::COMMITTING, node_time::READING, node_time::FOR_CPU]);
         let more = tables.len().saturating_sub(NAMES_MAX);
         let named = tables.iter().take(NAMES_MAX).copied().collect::<Vec<_>>().join(", ");
         let words = format!(

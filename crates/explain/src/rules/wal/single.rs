@@ -1,7 +1,7 @@
 //! WAL-14: rows that one program writes one after another, each in a transaction of its own, on a slow disk and on a fast one.
 
-use super::COMMITTING;
 use crate::case::Case;
+use crate::node_time;
 use crate::rule::{Answer, Claim};
 use crate::rules::costly::{busy, in_a_line, plain};
 use crate::units;
@@ -94,7 +94,7 @@ fn fast(case: &Case, time: &NodeTime, waits: f64) -> Option<Claim> {
 pub(super) fn judge(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
-        let part = time.parts.iter().find(|part| part.name == COMMITTING);
+        let part = time.parts.iter().find(|part| part.name == node_time::COMMITTING);
         let waits = part.map_or(0.0, |part| part.share);
         let Some(share) = Some(waits).filter(|share| *share >= SHARE_MIN && ACTIVE.contains(&time.active))
         else {

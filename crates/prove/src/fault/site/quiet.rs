@@ -169,8 +169,8 @@ impl Site {
         self.engine.own().try_for_each(|own| self.await_commits(own, begin, &pause))
     }
 
-    /// A primary that was stopped while its manager promoted another one goes on taking writes until the manager makes a standby of it. Whichever of the two is
-    /// read meanwhile lacks what the other one acknowledged. If both are left after this time, that is what clients get as well.
+    /// A primary that was stopped while its manager promoted another one goes on taking writes until the manager makes a standby of it. Until then
+    /// whichever of the two is read lacks what the other one acknowledged. If both are left after this time, that is what clients get as well.
     fn await_one_writer(&self, pause: &dyn Fn(Duration, &str)) {
         let takes_writes = |node: &&Node| {
             let client = Client::connect(&node.spec, PATIENCE_WITH_ONE_OF_SEVERAL).ok();

@@ -31,8 +31,8 @@ pub(super) fn of_outer<'a>(case: &'a Case, scan: &Scan<'_>, planned: &Planned<'_
         let called = format!("{}(", fact.name.to_lowercase());
         let is_filtered = outer.split_once(&called).is_some_and(|(before, behind)| {
             // Without its schema.
-            let schema = |before: &'_ str| before.rfind([' ', ',']).map_or(0, |at| at + 1);
-            let before = if before.ends_with('.') { &before[..schema(before)] } else { before };
+            let begin = before.rfind([' ', ',']).map_or(0, |at| at + 1);
+            let before = if before.ends_with('.') { &before[..begin] } else { before };
             let is_source =
                 ["from", "join", "lateral", ","].iter().any(|word| before.trim_end().ends_with(word));
             is_source && behind.contains(" where ")
