@@ -12,7 +12,7 @@ use crate::rule::Need::{Facts, Field};
 use crate::rule::{Answer, Claim, Rule};
 use crate::statistics;
 use crate::units;
-use record::finding::{Level, NodeTime, Severity, StatementTime};
+use record::finding::{Level, NodePart, NodeTime, Severity, StatementTime};
 use record::statement::{self, Verb};
 use std::collections::BTreeMap;
 
@@ -350,6 +350,11 @@ fn which(alike: usize, recorded: usize, all: usize) -> String {
     }
 }
 
+/// Whether a part of the session time has what a scan of many partitions costs.
+fn is_work(part: &str) -> bool {
+    part.contains("CPU") || [node_time::READING, "lightweight locks"].contains(&part)
+}
+
 fn not_pruned(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
@@ -378,16 +383,8 @@ fn not_pruned(case: &Case) -> Answer {
             if !is_all || usual < SCANS_PER_S_MIN || share < SCAN_SHARE_MIN {
                 continue;
             }
-            let work: f64 = time
-                .parts
-                .iter()
-                .filter(|part| {
-                    part.name.contains("CPU")
-                        || part.name == node_time::READING
-                        || part.name == "lightweight locks"
-                })
-                .map(|part| part.share)
-                .sum();
+            let is_work = |part: &&NodePart| is_work(&part.name);
+            let work: f64 = time.parts.iter().filter(is_work).map(|part| part.share).sum();
             claims.push(
                 Claim::new(
                     severity(share * work),
