@@ -10,8 +10,10 @@ use connect::ConnSpec;
 
 use crate::client::Client;
 
-/// Between two attempts at a host that is shut, and between two looks for one that opens.
+/// Between two attempts at a host that is shut.
 const PAUSE: Duration = Duration::from_millis(20);
+/// Between two looks at an attempt of another probe: several in a pause, so that its end is not missed.
+const LOOK: Duration = Duration::from_millis(4);
 
 /// A host.
 #[derive(Debug)]
@@ -31,6 +33,16 @@ pub(super) struct Doors {
     first: AtomicUsize,
 }
 
+/// What a probe that comes to a door finds.
+enum Found<'a> {
+    /// It may try.
+    Free(Attempt<'a>),
+    /// Another probe tries: what becomes of that holds for this one too.
+    Awaited,
+    /// An attempt has just failed, and this one would have as well.
+    Refused,
+}
+
 /// An attempt at a host.
 struct Attempt<'a> {
     door: &'a Door,
@@ -39,17 +51,19 @@ struct Attempt<'a> {
 }
 
 impl Door {
-    /// `None` while another attempt is made, or has just failed.
-    fn enter(&self) -> Option<Attempt<'_>> {
+    fn enter(&self) -> Found<'_> {
         if self.is_open.load(Ordering::Acquire) {
-            return Some(Attempt { door: self, alone: None });
+            return Found::Free(Attempt { door: self, alone: None });
         }
         let next = match self.next.try_lock() {
             Ok(next) => next,
             Err(TryLockError::Poisoned(error)) => error.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
+            Err(TryLockError::WouldBlock) => return Found::Awaited,
         };
-        (Instant::now() >= *next).then_some(Attempt { door: self, alone: Some(next) })
+        match Instant::now() >= *next {
+            true => Found::Free(Attempt { door: self, alone: Some(next) }),
+            false => Found::Refused,
+        }
     }
 }
 
@@ -74,8 +88,9 @@ impl Doors {
         }
     }
 
-    /// A session at the first host that gives one, and the host; each is tried once. `None` if none does until then, and when the measurement has
-    /// ended: a server that is started again after it shows nothing of the time before.
+    /// A session at the first host that gives one, and the host; each is tried once, by this probe or by another one at the same time: a probe that would
+    /// have been refused counts as that, instead of as one with a slow answer. `None` if none does until then, and when the measurement has ended: a server
+    /// that is started again after it shows nothing of the time before.
     pub(super) fn connect(
         &self,
         until: Instant,
@@ -97,19 +112,30 @@ impl Doors {
         let mut left: Vec<usize> = (0..count).collect();
         left.rotate_left(self.first.load(Ordering::Relaxed) % count);
         while !left.is_empty() {
-            let free =
-                left.iter().enumerate().find_map(|(at, host)| Some((at, *host, self.hosts[*host].enter()?)));
+            let mut free = None;
+            left.retain(|host| {
+                // The first one that is free; those behind it stay for later.
+                free.is_some()
+                    || match self.hosts[*host].enter() {
+                        Found::Free(attempt) => {
+                            free = Some((*host, attempt));
+                            false
+                        }
+                        Found::Awaited => true,
+                        Found::Refused => false,
+                    }
+            });
             match free {
-                Some((at, host, attempt)) => {
+                Some((host, attempt)) => {
                     let session = open(host);
                     attempt.ends(session.is_some());
                     if let Some(session) = session {
                         self.first.store(host, Ordering::Relaxed);
                         return Some((session, host));
                     }
-                    left.remove(at);
                 }
-                None => std::thread::sleep(PAUSE),
+                None if left.is_empty() => return None,
+                None => std::thread::sleep(LOOK),
             }
             if !goes_on() {
                 return None;
@@ -180,15 +206,46 @@ mod tests {
         let end = Instant::now() + Duration::from_secs(5);
         let goes_on = || Instant::now() < end;
         let hanging = doors.hosts[0].enter();
-        assert!(hanging.is_some() && doors.hosts[0].enter().is_none());
+        assert!(matches!(hanging, Found::Free(_)) && matches!(doors.hosts[0].enter(), Found::Awaited));
         assert_eq!(doors.pass(goes_on, |host| (host == 1).then_some("b")), Some(("b", 1)));
         // It answered: any number at once, and all begin with it.
         let (one, two) = (doors.hosts[1].enter(), doors.hosts[1].enter());
-        assert!(one.is_some() && two.is_some());
+        assert!(matches!((one, two), (Found::Free(_), Found::Free(_))));
         assert_eq!(doors.pass(goes_on, Some), Some((1, 1)));
-        // Who waits for its turn when the measurement ends gets none.
+        // Who waits for another's attempt when the measurement ends gets none.
         doors.shut(1);
         let _tried = doors.hosts[1].enter();
         assert_eq!(doors.pass(|| false, Some), None);
+    }
+
+    /// Nobody who comes while a server is down is counted as answered late: each is refused as the one that tried was.
+    #[test]
+    fn who_comes_while_another_is_refused_is_refused_as_well() {
+        let doors = doors(1);
+        doors.shut(0);
+        let end = Instant::now() + Duration::from_secs(5);
+        let goes_on = || Instant::now() < end;
+        let tried = AtomicUsize::new(0);
+        let refuse = |_| {
+            tried.fetch_add(1, Ordering::AcqRel);
+            std::thread::sleep(LOOK * 3);
+            None::<()>
+        };
+        std::thread::scope(|scope| {
+            let all = [(); 8].map(|()| scope.spawn(|| doors.pass(goes_on, refuse)));
+            assert!(all.into_iter().all(|one| one.join().is_ok_and(|session| session.is_none())));
+        });
+        let tried = tried.into_inner();
+        assert!((1..8).contains(&tried), "{tried}");
+        // It may be tried again a beat later, and one success lets everybody in.
+        std::thread::sleep(PAUSE);
+        let opens = |host| {
+            std::thread::sleep(LOOK * 3);
+            Some(host)
+        };
+        std::thread::scope(|scope| {
+            let all = [(); 8].map(|()| scope.spawn(|| doors.pass(goes_on, opens)));
+            assert!(all.into_iter().all(|one| one.join().is_ok_and(|session| session.is_some())));
+        });
     }
 }
