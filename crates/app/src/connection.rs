@@ -67,7 +67,7 @@ fn checked(cluster: Cluster, context: &Context) -> Result<Cluster, ClusterError>
 }
 
 /// The cluster of a file with the primary that it has now. Warnings name the nodes that are the same server as another one.
-fn followed(cluster: Cluster, context: &Context) -> Cluster {
+pub(crate) fn followed(cluster: Cluster, context: &Context) -> Cluster {
     let cluster = cluster.following_primary();
     for Absent { why, hint, .. } in &cluster.left_out {
         context.terminal.warn(&format!("{why}; {hint}"));

@@ -21,7 +21,7 @@ pub use families::{needs_target, workload_meant};
 pub use mix::list;
 pub use sessions::Sessions;
 
-use crate::connection::{Address, users_relation};
+use crate::connection::{Address, followed, users_relation};
 use crate::context::{Context, cpus};
 use crate::failure::Failure;
 use crate::prove::commits::Commits;
@@ -246,7 +246,7 @@ impl Plan {
         spec: &ConnSpec,
         control: &mut Control,
     ) -> Result<Recording<'c>, Failure> {
-        let cluster = self.sampled_cluster()?;
+        let cluster = self.sampled_cluster(context)?;
         let target = Target { spec, cluster: cluster.as_ref() };
         let recording = self.opening(name).open(context, target, control)?;
         if let Some(planned) = &self.planned {
@@ -256,13 +256,13 @@ impl Plan {
     }
 
     /// The nodes of a cluster file that are sampled: each server once, and with the role that it has now, as sessions find it.
-    fn sampled_cluster(&self) -> Result<Option<Cluster>, Failure> {
+    fn sampled_cluster(&self, context: &Context) -> Result<Option<Cluster>, Failure> {
         if self.address.file().is_none() {
             return Ok(None);
         }
         match self.route.cluster() {
             Some(cluster) => Ok(Some(cluster.clone())),
-            None => Ok(self.address.cluster_of_file()?.map(Cluster::following_primary)),
+            None => Ok(self.address.cluster_of_file()?.map(|cluster| followed(cluster, context))),
         }
     }
 

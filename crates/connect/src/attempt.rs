@@ -7,7 +7,7 @@
 mod cluster;
 mod error;
 mod lately;
-mod slow;
+pub(crate) mod slow;
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};

@@ -28,6 +28,7 @@ use crate::settings::{self, PoolerRefusal, Settings, Started, Way};
 use crate::socket::Socket;
 use crate::tls::{self, Link, Tls, TlsError};
 
+pub(crate) mod hindrance;
 pub mod limit;
 pub mod silence;
 
@@ -328,8 +329,8 @@ impl Plane for ControlPlane {
         // Through a pooler another session may wait for ours to end, so its silence proves nothing.
         if settings::known(&settings::marked(spec), candidate).is_none_or(|way| way == Way::Startup) {
             let (spec, candidate, tls) = (settings::without(spec), candidate.clone(), tls.cloned());
-            control.silence.ask_elsewhere(Box::new(move |limit| {
-                hot::answers(&spec, &candidate, encryption, tls.as_ref(), limit)
+            control.silence.ask_elsewhere(Box::new(move |limit, pid| {
+                hot::answers(&spec, &candidate, encryption, tls.as_ref(), limit, pid)
             }));
         }
         Ok(control)

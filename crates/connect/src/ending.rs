@@ -1,6 +1,10 @@
 //! Whether the user wants to end.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// How long a wait for a server goes on once the user wants to end.
+pub(crate) const LAST_WAIT: Duration = Duration::from_secs(2);
 
 /// The user wants to end.
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
@@ -24,6 +28,6 @@ pub(crate) fn give_up() {
 }
 
 /// Whether the user wants to end.
-pub(crate) fn is_ending() -> bool {
+pub fn is_ending() -> bool {
     IS_ENDING.load(Ordering::Relaxed)
 }

@@ -13,15 +13,13 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockop
 
 use crate::attempt::Endpoint;
 use crate::conninfo::Keepalives;
-use crate::ending::{give_up, is_ending};
+use crate::ending::{LAST_WAIT, give_up, is_ending};
 
 /// The end of `connect_timeout`; `None` waits for ever.
 pub(crate) type Deadline = Option<Instant>;
 
 /// The length of one wait, between checks whether the user wants to end.
 const SLICE: Duration = Duration::from_millis(250);
-/// How long a wait continues when the user wants to end.
-const LAST_WAIT: Duration = Duration::from_secs(2);
 
 /// One slice of a wait that began some time ago; an error when the time is over, or the user wants to end and has waited long enough.
 fn slice(deadline: Deadline, began: Instant) -> io::Result<Option<Duration>> {

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // Helpers of tests fail as tests do.
 
 use std::io::{Read, Write};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use connect::conninfo::{self, Request, SessionAttrs, Sources};
@@ -333,4 +334,38 @@ fn options_that_the_server_refuses_are_named_as_such() {
         let spec = ConnSpec { options: Some(options.to_owned()), ..cluster.spec() };
         refused(&spec, message, "PGOPTIONS");
     }
+}
+
+/// Commits that wait for a standby, and locks of others, look like a program that hangs: what keeps them is told.
+#[test]
+fn a_note_tells_what_a_query_waits_for() {
+    let notes = Arc::new(Mutex::new(Vec::<String>::new()));
+    let noted = Arc::clone(&notes);
+    connect::when_slow(move |words| noted.lock().unwrap().push(words.to_owned()));
+    let server = Throwaway::start(&installations()[0], &[("synchronous_standby_names", "away")]).unwrap();
+    let mut holder = control::connect(&server.spec()).unwrap();
+    holder.batch_execute("set synchronous_commit = local; create table t ()").unwrap();
+    holder.batch_execute("begin; lock t").unwrap();
+    let mut waiters = [(); 2].map(|()| control::connect(&server.spec()).unwrap());
+    let pids = waiters
+        .each_mut()
+        .map(|waiter| waiter.query_one("select pg_catalog.pg_backend_pid()", &[]).unwrap().get::<_, i32>(0));
+    std::thread::scope(|scope| {
+        for (waiter, sql) in waiters.iter_mut().zip(["create table u ()", "lock t"]) {
+            scope.spawn(move || waiter.batch_execute(&format!("begin; {sql}; commit")));
+        }
+        let all = [
+            "standbys (synchronous_standby_names is 'away'): none of them is connected",
+            "a lock (relation) behind session ",
+        ];
+        testing::wait_for("both notes", || {
+            let notes = notes.lock().unwrap();
+            all.iter().all(|words| notes.iter().any(|note| note.contains(words)))
+        });
+        let of_lock = notes.lock().unwrap().iter().find(|note| note.contains("relation")).cloned().unwrap();
+        assert!(of_lock.contains(" of pgfathom, idle in transaction"), "{of_lock}");
+        for pid in pids {
+            holder.query("select pg_catalog.pg_cancel_backend($1)", &[&pid]).unwrap();
+        }
+    });
 }

@@ -12,6 +12,7 @@ mod error;
 mod foreign;
 mod identity;
 mod primary;
+mod servers;
 mod sessions;
 mod standing;
 mod survey;

@@ -188,6 +188,9 @@ fn roles_are_those_that_the_servers_have_now() {
     let once = of(&repeated).following_primary();
     assert_eq!(roles(&once), ["primary primary"]);
     assert!(once.left_out[0].why.contains("are the same server: \"s1\" is left out"), "{:?}", once.left_out);
+    repeated.node[1].role = "primary".to_owned();
+    let (_, odd) = of(&repeated).checked().unwrap();
+    assert!(odd.is_empty(), "one server does work together with itself: {odd:?}");
 
     // The standby is promoted, and its primary goes on.
     assert_eq!(cluster.node(1).value("select pg_promote()").unwrap().as_deref(), Some("t"));

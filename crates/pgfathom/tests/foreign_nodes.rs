@@ -65,6 +65,18 @@ fn a_shard_of_another_cluster_is_refused_and_one_behind_a_proxy_is_known_by_its_
     let text = typed(&lab, 0, "verify ycsb", &behind);
     assert!(text.contains("2,000 rows exact"), "{text}");
     typed(&lab, 0, "run -b ycsb-a -c 3 -t 20 --connect owner --watch off -o owner", &behind);
+    // Whoever writes a file calls the nodes as he likes: the foreign servers that lead to them are known by their addresses.
+    let text = std::fs::read_to_string(lab.servers.cluster_toml()).expect("it is there");
+    let renamed = lab.folder.path().join("renamed.toml");
+    std::fs::write(&renamed, text.replace("name = \"n", "name = \"shard ")).expect("it is written");
+    for (verb, words) in [
+        ("prove bank -T 6 -o bank", "shard 2"),
+        ("prove wide -T 2 -o wide", "a commit on shard 1, shard 2"),
+        ("prove engine -o engine", " agree, 0 differ"),
+    ] {
+        let text = typed(&lab, 0, verb, &renamed);
+        assert!(text.contains(words), "{verb}: {text}");
+    }
 }
 
 /// One server under two names: `run` waited for half a minute for a lock that it held itself.

@@ -109,6 +109,81 @@ fn one_signal_gives_up_a_server_that_does_not_answer() {
     }
 }
 
+/// Processes of a server that are stopped until the end.
+struct Frozen(Vec<u32>);
+
+impl Frozen {
+    fn of(server: &Throwaway) -> Frozen {
+        let frozen = Frozen(server.instance().pids());
+        frozen.signal("STOP");
+        frozen
+    }
+
+    fn signal(&self, name: &str) {
+        let pids = self.0.iter().map(u32::to_string);
+        // One that has ended needs no signal.
+        let _ =
+            std::process::Command::new("kill").args(["-s", name]).args(pids).stderr(Stdio::null()).status();
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        self.signal("CONT");
+    }
+}
+
+/// What a proof has written cannot be judged without the server, and whoever ends it does not want to wait for minutes to learn that.
+#[test]
+fn one_signal_ends_a_proof_whose_server_does_not_answer_any_more() {
+    let installation = installations().into_iter().next().expect("make test installs one");
+    let server = Throwaway::start(&installation, &[]).expect("the throwaway server starts");
+    let target = format!("host={} port={} user=postgres", server.socket_dir().display(), server.port());
+    let folder = Folder::new();
+    let child = start(&folder, &["prove", "ack", "-T", "600", "-c", "2", "-o", "proof", &target]);
+    wait_for("rows of the proof", || {
+        let sql = "select exists (select from pg_stat_user_tables where schemaname = 'pgfathom_prove' and n_tup_ins > 20)";
+        server.value(sql).expect("it answers").as_deref() == Some("t")
+    });
+    let frozen = Frozen::of(&server);
+    let begin = std::time::Instant::now();
+    signal(&child, "INT");
+    let ended: Ended = child.output().expect("ends").into();
+    let took = begin.elapsed();
+    drop(frozen);
+    assert_eq!(ended.exit, Some(130), "{}{}", ended.stdout, ended.stderr);
+    // Each wait for it ends within 10 s; the whole took more than two minutes.
+    assert!(took.as_secs() < 60, "{took:?}: {}{}", ended.stdout, ended.stderr);
+    assert!(ended.stdout.contains("CANNOT TELL") && !ended.stdout.contains("BROKEN"), "{}", ended.stdout);
+}
+
+/// Nothing is wrong with the program while a commit waits for a standby, and the user learns for what it waits.
+#[test]
+fn a_commit_that_waits_for_a_standby_is_named() {
+    let installation = installations().into_iter().next().expect("make test installs one");
+    let server = Throwaway::start(&installation, &[]).expect("the throwaway server starts");
+    let target = format!("host={} port={} user=postgres", server.socket_dir().display(), server.port());
+    let folder = Folder::new();
+    let waits_for = |names: &str| {
+        for sql in [
+            format!("alter system set synchronous_standby_names = '{names}'"),
+            "select pg_reload_conf()".to_owned(),
+        ] {
+            server.execute(&sql).expect("it is set");
+        }
+    };
+    waits_for("away");
+    let loading = ["load", "ycsb", "--rows", "100", "--watch", "off", "-o", "load", &target];
+    let mut child = start(&folder, &loading);
+    let mut lines = BufReader::new(child.stderr.take().expect("it is a pipe")).lines().map_while(Result::ok);
+    let told = lines.find(|line| line.contains("the commit waits for standbys")).expect("it is named");
+    assert!(told.starts_with("note: ") && told.contains("'away'): none of them is connected"), "{told}");
+    waits_for("");
+    let rest: Vec<String> = lines.collect();
+    let ended: Ended = child.output().expect("ends").into();
+    assert_eq!(ended.exit, Some(0), "{rest:?}");
+}
+
 #[test]
 fn an_interrupted_load_continues_where_it_stopped() {
     let installation =

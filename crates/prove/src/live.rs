@@ -54,6 +54,14 @@ const RECONNECT_PAUSE: Duration = Duration::from_millis(20);
 const RECONNECT_PAUSE_MAX: Duration = Duration::from_millis(160);
 /// How long reading the rows is retried when connections break, and the pause between two attempts.
 const AGAIN_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long anything of the cluster is waited for once the user wants to end: a server that was only disturbed is back by then.
+const LAST_WAIT: Duration = Duration::from_secs(10);
+
+/// How long something may be waited for now.
+pub(crate) fn patience(full: Duration) -> Duration {
+    if connect::control::silence::is_ending() { full.min(LAST_WAIT) } else { full }
+}
+
 const AGAIN_PAUSE: Duration = Duration::from_millis(200);
 /// How long the nodes that are left may take until they work without one that died.
 const AGREEMENT_TIMEOUT: Duration = Duration::from_secs(6);
@@ -405,7 +413,7 @@ fn repeat<T>(
     loop {
         match work() {
             Err(LiveError::Client(error))
-                if begin.elapsed() < AGAIN_TIMEOUT
+                if begin.elapsed() < patience(AGAIN_TIMEOUT)
                     && is_passing(site.engine.node_lost, &error)
                     && (was_cut || !matches!(error, ClientError::Connect(_))) =>
             {

@@ -11,7 +11,7 @@ pub mod tag {
     /// Authentication request of any kind.
     pub const AUTHENTICATION: u8 = b'R';
     /// Process id and secret key for cancel requests.
-    pub(crate) const BACKEND_KEY_DATA: u8 = b'K';
+    pub const BACKEND_KEY_DATA: u8 = b'K';
     /// Bind is done.
     pub const BIND_COMPLETE: u8 = b'2';
     /// A command is done; the body is its tag, for example `UPDATE 1`.

@@ -262,6 +262,7 @@ impl Testbed {
                 Site::new(cluster.engine, nodes, Arc::clone(journal))
             }
         };
+        name_servers(&mut site, cluster);
         // Before anything of it is changed.
         let claim = Claim::take(&site)?;
         if needs.proxies {
@@ -339,6 +340,23 @@ fn with_ways(mut node: Node, cluster: &Cluster, ways: &NodeWays) -> Node {
     };
     node.ways = others.filter_map(way).collect();
     node
+}
+
+/// A file may name nodes otherwise than the catalogs name the foreign servers that lead to them. A node that does not answer is asked for nothing else either.
+fn name_servers(site: &mut Site, cluster: &Cluster) {
+    if !cluster.has_foreign_partitions() {
+        return;
+    }
+    for me in 0..cluster.nodes.len() {
+        let Ok(mut control) = connect::control::connect(&cluster.nodes[me].spec) else { continue };
+        let Ok(names) = cluster.server_names(&mut *control, me) else { continue };
+        for (node, name) in names {
+            let node = &mut site.nodes[node];
+            if node.name != name {
+                node.servers.push((cluster.nodes[me].name.clone(), name));
+            }
+        }
+    }
 }
 
 /// A cluster file is no permission, because everyone can write one: the data directory that it names must be one that pgfathom made, and that of the server at

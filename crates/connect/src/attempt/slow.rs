@@ -39,6 +39,13 @@ fn attempts() -> Option<MutexGuard<'static, Attempts>> {
     Some(ATTEMPTS.get()?.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
+/// Reports something else that keeps the program waiting, unless the same was reported lately; `key`: what it is about.
+pub(crate) fn note(key: &str, words: String) {
+    if let Some(mut attempts) = attempts() {
+        attempts.note(key, words, Instant::now());
+    }
+}
+
 /// An attempt that is under way.
 pub(super) struct Waiting(Option<u64>);
 
@@ -62,6 +69,8 @@ struct Attempts {
     next: u64,
     open: BTreeMap<u64, Open>,
     reported: BTreeMap<String, (Instant, Duration)>,
+    /// Sentences that are reported at the next look.
+    notes: Vec<String>,
 }
 
 struct Open {
@@ -77,10 +86,16 @@ impl Attempts {
         self.next
     }
 
+    fn note(&mut self, key: &str, words: String, now: Instant) {
+        if self.reported.insert(key.to_owned(), (now, Duration::MAX)).is_none() {
+            self.notes.push(words);
+        }
+    }
+
     /// A sentence for each server that is slow and was not named lately.
     fn slow(&mut self, now: Instant) -> Vec<String> {
         self.reported.retain(|_, (at, _)| now.duration_since(*at) < AGAIN);
-        let mut words = Vec::new();
+        let mut words = std::mem::take(&mut self.notes);
         for Open { place, limit, began } in self.open.values() {
             let waited = now.duration_since(*began);
             let is_news = self.reported.get(place).is_none_or(|(_, reported)| limit > reported);
@@ -125,6 +140,19 @@ mod tests {
         let words = attempts.slow(begin + Duration::from_secs(9));
         assert_eq!(words, ["n2 has not answered a new session for 4 s; the limit is 30 s (connect_timeout)"]);
         assert!(attempts.slow(begin + Duration::from_secs(20)).is_empty());
+    }
+
+    #[test]
+    fn what_else_it_waits_for_is_reported_once_a_minute() {
+        let (mut attempts, begin) = (Attempts::default(), Instant::now());
+        attempts.note("n1: a lock", "n1 waits 10 s".to_owned(), begin);
+        attempts.note("n1: a lock", "n1 waits 11 s".to_owned(), begin + Duration::from_secs(1));
+        attempts.note("n2: a lock", "n2 waits 10 s".to_owned(), begin);
+        assert_eq!(attempts.slow(begin + Duration::from_secs(1)), ["n1 waits 10 s", "n2 waits 10 s"]);
+        assert!(attempts.slow(begin + Duration::from_secs(59)).is_empty());
+        attempts.slow(begin + Duration::from_secs(62));
+        attempts.note("n1: a lock", "n1 waits 62 s".to_owned(), begin + Duration::from_secs(62));
+        assert_eq!(attempts.slow(begin + Duration::from_secs(63)), ["n1 waits 62 s"]);
     }
 
     #[test]

@@ -41,6 +41,10 @@ struct Counts {
     session_notes: u64,
     session_notes_bytes: u64,
     authentications: u64,
+    /// The number of the server process, as far as it has come: the begin of the first message with the key for cancel requests.
+    pid: Vec<u8>,
+    /// The message that comes is that one.
+    has_pid: bool,
 }
 
 impl Counts {
@@ -53,6 +57,10 @@ impl Counts {
         while !bytes.is_empty() {
             if self.left > 0 {
                 let passed = bytes.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
+                if self.has_pid {
+                    let missing = size_of::<i32>().saturating_sub(self.pid.len());
+                    self.pid.extend(&bytes[..passed.min(missing)]);
+                }
                 self.left -= passed as u64;
                 bytes = &bytes[passed..];
                 continue;
@@ -66,9 +74,15 @@ impl Counts {
                 let length = message_bytes(&self.header).map_err(io::Error::other)?;
                 self.left = (length - HEADER_BYTES) as u64;
                 self.message(self.header[0], length as u64)?;
+                self.has_pid = self.header[0] == tag::BACKEND_KEY_DATA && self.pid.is_empty();
             }
         }
         Ok(())
+    }
+
+    /// The server process, once it is known.
+    fn pid(&self) -> Option<i32> {
+        Some(i32::from_be_bytes(self.pid.as_slice().try_into().ok()?))
     }
 
     fn message(&mut self, tag: u8, bytes: u64) -> io::Result<()> {
@@ -128,7 +142,14 @@ impl<S: AsyncRead + Unpin> AsyncRead for Limited<S> {
         let before = buf.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
         match read {
-            Poll::Ready(Ok(())) => Poll::Ready(self.counts.take(&buf.filled()[before..])),
+            Poll::Ready(Ok(())) => {
+                let was_known = self.counts.pid().is_some();
+                self.counts.take(&buf.filled()[before..])?;
+                if let Some(pid) = self.counts.pid().filter(|_| !was_known) {
+                    self.silence.set_pid(pid);
+                }
+                Poll::Ready(Ok(()))
+            }
             other => other,
         }
     }
@@ -188,6 +209,23 @@ mod tests {
             let error = flood(tag, length, 1 + ANSWER_ROWS_MAX.max(ANSWER_BYTES_MAX / 100)).expect("it ends");
             assert!(error.contains(part), "{}: {error}", char::from(tag));
         }
+    }
+
+    #[test]
+    fn the_server_process_is_known_however_its_key_is_torn() {
+        let key = [&[tag::BACKEND_KEY_DATA, 0, 0, 0, 12][..], &[0, 0, 1, 2], &[9, 9, 9, 9]].concat();
+        let mut stream = message(tag::AUTHENTICATION, 8);
+        stream.extend(&key);
+        stream.extend(message(tag::READY_FOR_QUERY, 5));
+        for piece in 1..stream.len() {
+            let mut counts = Counts::default();
+            stream.chunks(piece).for_each(|part| counts.take(part).expect("a calm server"));
+            assert_eq!(counts.pid(), Some(258), "in pieces of {piece}");
+        }
+        // Without a number there is none.
+        let mut counts = Counts::default();
+        counts.take(&[tag::BACKEND_KEY_DATA, 0, 0, 0, 6, 1, 2]).expect("short");
+        assert_eq!(counts.pid(), None);
     }
 
     #[test]

@@ -15,8 +15,10 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-pub use crate::ending::{end, has_given_up};
-use crate::ending::{give_up, is_ending};
+use super::hindrance;
+use crate::attempt::slow;
+use crate::ending::{LAST_WAIT, give_up};
+pub use crate::ending::{end, has_given_up, is_ending};
 use crate::socket::Socket;
 
 /// The interval of checks of a waiting session.
@@ -26,9 +28,8 @@ const NOT_WAITING: Duration = Duration::from_secs(2);
 /// The silence after which another session is tried; each answer doubles it, up to the other value.
 const SILENCE: Duration = Duration::from_secs(10);
 const SILENCE_MAX: Duration = Duration::from_secs(120);
-/// The time limit for the answer to another session, and the same after the user's request to end.
+/// The time limit for the answer to another session.
 const OTHER: Duration = Duration::from_secs(10);
-const OTHER_AT_END: Duration = Duration::from_secs(2);
 /// Unanswered sessions in a row after which the server counts as dead.
 const OTHERS: u32 = 2;
 /// Bytes shown of the query.
@@ -55,8 +56,16 @@ fn of(query_text: &str) -> String {
     if query_text.is_empty() { String::new() } else { format!("; the query was: {query_text}") }
 }
 
-/// Queries the server in another session; false without an answer in time.
-type Elsewhere = dyn Fn(Duration) -> bool + Send + Sync;
+/// What another session found.
+pub(crate) struct Answer {
+    /// The server answered it in time.
+    pub(crate) answers: bool,
+    /// What keeps the waiting session waiting, if that is known.
+    pub(crate) hindrance: Option<String>,
+}
+
+/// Queries the server in another session, also about the one of a server process.
+type Elsewhere = dyn Fn(Duration, Option<i32>) -> Answer + Send + Sync;
 
 /// The state shared by a session and its stream.
 pub(super) struct Silence {
@@ -71,6 +80,8 @@ struct State {
     patience: Option<Duration>,
     elsewhere: Option<Arc<Elsewhere>>,
     query_text: String,
+    /// The server process, as it has introduced itself.
+    pid: Option<i32>,
 }
 
 impl fmt::Debug for Silence {
@@ -104,6 +115,11 @@ impl Silence {
 
     pub(super) fn ask_elsewhere(&self, ask: Box<Elsewhere>) {
         self.state().elsewhere = Some(ask.into());
+    }
+
+    /// Remembers the server process.
+    pub(super) fn set_pid(&self, pid: i32) {
+        self.state().pid = Some(pid);
     }
 
     /// Remembers the statement in a message that goes out.
@@ -198,14 +214,14 @@ impl Patient {
             (state.limit, state.patience, state.elsewhere.clone())
         };
         if let Some((at, limit)) = limit
-            && (now >= at || (is_ending() && silent_for >= OTHER_AT_END))
+            && (now >= at || (is_ending() && silent_for >= LAST_WAIT))
         {
             if now < at {
                 give_up();
             }
             return Err(self.silent(if now >= at { limit.as_secs() } else { silent_for.as_secs() }, true));
         }
-        let last = if is_ending() { OTHER_AT_END } else { Duration::MAX };
+        let last = if is_ending() { LAST_WAIT } else { Duration::MAX };
         if let Some(patience) = patience
             && silent_for >= patience.min(last)
         {
@@ -240,12 +256,24 @@ impl Patient {
         if self.unanswered >= OTHERS {
             return Err(self.silent(silent_for.as_secs(), false));
         }
-        let soon = is_ending() && silent_for >= OTHER_AT_END && self.taken == SILENCE;
+        let soon = is_ending() && silent_for >= LAST_WAIT && self.taken == SILENCE;
         if soon || self.unanswered > 0 || silent_for >= self.taken {
             let (sender, receiver) = mpsc::channel();
-            let limit = if is_ending() { OTHER_AT_END } else { OTHER };
+            let limit = if is_ending() { LAST_WAIT } else { OTHER };
             // In a separate thread: this one drives the session, whose answer may come meanwhile.
-            std::thread::spawn(move || sender.send(elsewhere(limit)));
+            let (place, pid) = (self.silence.place.clone(), self.silence.state().pid);
+            std::thread::spawn(move || {
+                let begin = Instant::now();
+                let answer = elsewhere(limit, pid);
+                if let Some(hindrance) = &answer.hindrance {
+                    let waited = silent_for + begin.elapsed();
+                    slow::note(
+                        &format!("{place}: {hindrance}"),
+                        hindrance::sentence(&place, waited, hindrance),
+                    );
+                }
+                sender.send(answer.answers)
+            });
             self.other = Some(receiver);
         }
         Ok(())

@@ -20,11 +20,13 @@ impl Cluster {
         let writers = || self.nodes.iter().enumerate().filter(|(_, node)| node.role != Role::Standby);
         match self.engine.layout {
             Layout::OneServer if writers().count() > 1 => {
-                let is_writer = |control: &mut Control| Some(!is_standby(Some(&server(control)?)));
-                let (mut names, mut followers) = (vec![], vec![]);
+                let (mut names, mut followers, mut known) = (vec![], vec![], vec![]);
                 for (index, node) in writers() {
                     let control = sessions.get(index)?;
-                    if is_writer(control)? {
+                    // A second name of a server is no second server.
+                    let server = server(control)?;
+                    if !is_standby(Some(&server)) && !known.contains(&server) {
+                        known.push(server);
                         names.push(node.name.as_str());
                         followers.extend(subscribes(control)?.then_some(node.name.as_str()));
                     }

@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 
 use engines::cluster::Cluster;
-use engines::trust::TRUSTED;
 use postgres::{GenericClient, Transaction};
 
 use super::NamedNode;
@@ -18,9 +17,6 @@ use crate::shard::{self, literal};
 
 /// Leaves per node of a new dataset by default: enough to move some to a node that is added.
 pub(crate) const PARTITIONS_PER_NODE: u32 = 4;
-
-/// PostgreSQL's port, for a foreign server that names none.
-const PORT_DEFAULT: u16 = 5432;
 
 /// Which node each leaf is on: where one of the nodes that have the dataset has it as a table, else assigned in turn.
 pub(super) fn owners(
@@ -47,45 +43,22 @@ pub(super) fn owners(
     Ok(owners)
 }
 
-/// What the node `me` calls the foreign servers that lead to the other nodes: by their address, else by their name. Only those of trusted roles: the owner of a
-/// server chooses where the rows go.
+/// What the node at the place `me` calls the foreign servers that lead to the others, by their places.
 pub(crate) fn servers(
     client: &mut impl GenericClient,
     cluster: &Cluster,
     named_nodes: &[NamedNode],
     me: usize,
 ) -> Result<BTreeMap<usize, String>, LoadError> {
-    let rows = client.query(
-        &format!(
-            "select s.srvname::text,
-                (select option_value from pg_options_to_table(s.srvoptions) where option_name = 'host'),
-                (select option_value from pg_options_to_table(s.srvoptions) where option_name = 'port'),
-                (select option_value from pg_options_to_table(s.srvoptions) where option_name = 'dbname')
-         from pg_foreign_server s join pg_foreign_data_wrapper w on w.oid = s.srvfdw
-         where w.fdwname = 'postgres_fdw' and s.srvowner in ({TRUSTED}) order by 1"
-        ),
-        &[],
-    );
-    let rows = rows.map_err(|source| LoadError::sql("reading the foreign servers", source))?;
-    let mut servers = BTreeMap::new();
-    for row in &rows {
-        let (name, host, port, dbname): (String, Option<&str>, Option<&str>, Option<&str>) =
-            (row.get(0), row.get(1), row.get(2), row.get(3));
-        let port = port.and_then(|port| port.parse().ok()).unwrap_or(PORT_DEFAULT);
-        let dbname = dbname.unwrap_or(&cluster.nodes[named_nodes[me].node].spec.dbname);
-        let node = cluster.node_at(named_nodes[me].node, host, port, dbname).or_else(|| cluster.node(&name));
-        let place = named_nodes.iter().position(|named_node| Some(named_node.node) == node);
-        if let Some(place) = place.filter(|place| *place != me) {
-            servers.entry(place).or_insert(name);
-        }
-    }
-    match (0..named_nodes.len()).find(|place| *place != me && !servers.contains_key(place)) {
-        None => Ok(servers),
-        Some(other) => Err(LoadError::NoServer {
-            node: named_nodes[me].name.clone(),
-            other: named_nodes[other].name.clone(),
-        }),
-    }
+    let mut names = cluster
+        .server_names(client, named_nodes[me].node)
+        .map_err(|source| LoadError::sql("reading the foreign servers", source))?;
+    let others = named_nodes.iter().enumerate().filter(|(place, _)| *place != me);
+    let name = |(place, other): (usize, &NamedNode)| match names.remove(&other.node) {
+        Some(name) => Ok((place, name)),
+        None => Err(LoadError::NoServer { node: named_nodes[me].name.clone(), other: other.name.clone() }),
+    };
+    others.map(name).collect()
 }
 
 /// The tables of one node.

@@ -36,7 +36,7 @@ fn citus_with_schema_based_sharding_is_loaded_and_proved() {
     assert!(lab.sql(0, kinds).starts_with("distributed in usertable"), "{}", lab.sql(0, kinds));
     lab.expect(0, "run -b ycsb-a -c 2 -t 20 --connect owner --watch off");
     lab.expect(0, "verify ycsb");
-    for proof in ["bank -T 2", "hermitage"] {
+    for proof in ["bank -T 6", "hermitage"] {
         lab.expect(0, &format!("prove {proof} --watch off"));
     }
 }

@@ -92,7 +92,7 @@ fn create(stage: &Stage<'_>, table: &str, kind: &str) -> Result<(), ClientError>
                     false => format!(
                         "create foreign table {SCHEMA}.{leaf} partition of {SCHEMA}.{table} {bound} \
                          server {} options (schema_name '{SCHEMA}', table_name '{leaf}')",
-                        identifier(&site.nodes[*node].name)
+                        identifier(site.nodes[*node].server_at(&site.nodes[stage.entry].name))
                     ),
                 })?;
             }

@@ -238,12 +238,12 @@ fn follow(links: &mut Links, nodes: &[Node], dialer: usize) -> Result<(), LinkEr
     wait_for(&mut client, &streams, "it did not follow the primary through a proxy")
 }
 
-/// A shard knows the others as foreign servers of their names.
+/// A shard knows the others as foreign servers.
 fn refer(links: &mut Links, nodes: &[Node], dialer: usize) -> Result<(), LinkError> {
     let node = &nodes[dialer];
     let mut client = client(node)?;
     for to in (0..nodes.len()).filter(|to| *to != dialer) {
-        let name = &nodes[to].name;
+        let name = nodes[to].server_at(&node.name);
         let option = |client: &mut Client, option: &str| {
             value(
                 client,

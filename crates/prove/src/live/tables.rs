@@ -442,7 +442,7 @@ fn spread(site: &Site, entries: &[usize], holders: &[usize], shape: &Shape) -> R
                     "create foreign table {SCHEMA}.{leaf} partition of {SCHEMA}.{} for values in ({number}) \
                      server {} options (schema_name '{SCHEMA}', table_name '{leaf}')",
                     shape.name,
-                    identifier(&site.nodes[*node].name)
+                    identifier(site.nodes[*node].server_at(&site.nodes[*entry].name))
                 ),
             })?;
         }

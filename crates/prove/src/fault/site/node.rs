@@ -26,6 +26,8 @@ pub struct Node {
     pub proxy: Option<Proxy>,
     /// How other nodes reach it, where they do not take the way of clients: their names, and what they connect to.
     pub ways: Vec<(String, ConnSpec)>,
+    /// What other nodes call the foreign server that leads to it, where that is not its own name: their names, and the server's.
+    pub servers: Vec<(String, String)>,
 }
 
 impl Node {
@@ -41,6 +43,7 @@ impl Node {
             disk: None,
             proxy: None,
             ways: Vec::new(),
+            servers: Vec::new(),
         }
     }
 
@@ -57,6 +60,11 @@ impl Node {
     /// The way that another node takes.
     pub(crate) fn way_from(&self, node: &str) -> &ConnSpec {
         self.ways.iter().find(|(name, _)| name == node).map_or(&self.spec, |(_, way)| way)
+    }
+
+    /// The foreign server by which another node knows it.
+    pub(crate) fn server_at(&self, node: &str) -> &str {
+        self.servers.iter().find(|(name, _)| name == node).map_or(&self.name, |(_, server)| server)
     }
 
     /// The way that clients take.

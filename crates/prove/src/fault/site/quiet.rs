@@ -10,7 +10,7 @@ use engines::profile::{Own, reports_lost_node};
 
 use super::{Node, POLL_INTERVAL, QUIET_TIMEOUT, Site};
 use crate::client::{Client, ClientError, text};
-use crate::live::SILENCE_MAX;
+use crate::live::{SILENCE_MAX, patience};
 
 /// The time limit for an answer to one question.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -179,7 +179,7 @@ impl Site {
         let begin = Instant::now();
         while self.nodes.iter().any(Node::is_managed)
             && self.nodes.iter().filter(takes_writes).count() > 1
-            && begin.elapsed() < WRITERS_TIMEOUT
+            && begin.elapsed() < patience(WRITERS_TIMEOUT)
         {
             pause(POLL_INTERVAL, "only one server takes writes");
         }
@@ -201,7 +201,7 @@ impl Site {
                     return Ok(());
                 }
                 // No other program would start it.
-                Ok(_) | Err(_) if waited < QUIET_TIMEOUT && !self.is_gone() => {
+                Ok(_) | Err(_) if waited < patience(QUIET_TIMEOUT) && !self.is_gone() => {
                     pause(POLL_INTERVAL, "the cluster accepts writes");
                 }
                 Ok(_) => return Err(QuietError::InRecovery { waited }),
@@ -222,22 +222,19 @@ impl Site {
             return Ok(());
         }
         let is_optional = self.engine.layout.commits_everywhere();
-        let patience = if is_optional { PATIENCE_WITH_ONE_OF_SEVERAL } else { PATIENCE };
+        let answer = if is_optional { PATIENCE_WITH_ONE_OF_SEVERAL } else { PATIENCE };
         let nodes = self.nodes.iter().filter(|node| node.role != Role::Standby);
         let mut doubts: Vec<Doubt<'_>> =
             nodes.map(|node| Doubt { node, client: None, left: None, away: None }).collect();
         let mut resolved: Option<Instant> = None;
         loop {
             let age = self.made.elapsed() + CLOCK_SLACK;
-            doubts
-                .iter_mut()
-                .filter(|doubt| !doubt.is_over())
-                .for_each(|doubt| doubt.look(own, age, patience));
+            doubts.iter_mut().filter(|doubt| !doubt.is_over()).for_each(|doubt| doubt.look(own, age, answer));
             // What a node that is away has prepared, the others have as well.
             doubts.retain(|doubt| !(is_optional && doubt.away.is_some()));
             let Some(open) = doubts.iter_mut().find(|doubt| !doubt.is_over()) else { return Ok(()) };
             let waited = begin.elapsed();
-            if waited >= QUIET_TIMEOUT {
+            if waited >= patience(QUIET_TIMEOUT) {
                 let node = open.node.name.clone();
                 return Err(match open.away.take() {
                     Some(source) => QuietError::Away { node, waited, source },
@@ -249,7 +246,7 @@ impl Site {
             }
             if resolved.is_none_or(|last| last.elapsed() >= RESOLVE_INTERVAL) {
                 resolved = Some(Instant::now());
-                doubts.iter_mut().for_each(|doubt| doubt.resolve(own, patience));
+                doubts.iter_mut().for_each(|doubt| doubt.resolve(own, answer));
             }
             pause(DOUBT_INTERVAL, "the engine has ended its transactions in doubt");
         }

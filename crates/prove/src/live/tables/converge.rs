@@ -7,7 +7,7 @@ use engines::profile::{Arrival, Copies, Layout};
 use super::{PATIENCE, SCHEMA, client};
 use crate::client::{Client, ClientError, text};
 use crate::fault::Site;
-use crate::live::{AGAIN_TIMEOUT, LiveError, SILENCE_MAX, again};
+use crate::live::{AGAIN_TIMEOUT, LiveError, SILENCE_MAX, again, patience};
 
 /// How long replication may take until every node has everything.
 const CONVERGE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -53,7 +53,7 @@ fn converge_by_rows(site: &Site, nodes: &[usize]) -> Result<Vec<String>, LiveErr
     let begin = Instant::now();
     let (mut is_announced, mut away_s) = (false, Duration::ZERO);
     // The time that a node is away does not count as time that its rows take.
-    while begin.elapsed() < (CONVERGE_TIMEOUT + away_s).min(AGAIN_TIMEOUT) {
+    while begin.elapsed() < patience((CONVERGE_TIMEOUT + away_s).min(AGAIN_TIMEOUT)) {
         announce_once(site, begin, &behind, &mut is_announced);
         behind.clear();
         for (at, node) in nodes.iter().enumerate() {
