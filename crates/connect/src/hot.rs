@@ -16,8 +16,8 @@ use wire::startup::{self, AuthMethod, Startup, StartupError, StartupOptions};
 
 use crate::attempt::{self, Candidate, Cause, ConnectError, Encryption, Endpoint, Failure, Plane, Role};
 use crate::conninfo::{ConnSpec, HostSpec, Keepalives};
-use crate::control::hindrance;
-use crate::control::silence::{Answer, Silent};
+use crate::control::hindrance::Answer;
+use crate::control::silence::Silent;
 use crate::os_user::OsUser;
 use crate::settings::{self, Settings, Started, Way};
 pub use crate::socket::Socket;
@@ -214,21 +214,11 @@ pub(crate) fn answers(
 ) -> Answer {
     let spec = ConnSpec { connect_timeout: Some(limit.min(spec.connect_limit())), ..spec.clone() };
     match open_bare(&spec, candidate, encryption, tls) {
-        Ok(mut session) => {
-            let sql = pid.map_or_else(|| "select 1".to_owned(), hindrance::query);
-            let read = first_question(&spec, &mut session, &sql);
-            let answers = !matches!(read, Err(Cause::Silent(_)));
-            // An engine without this view refuses the question, which is an answer.
-            let text = read
-                .ok()
-                .filter(|_| pid.is_some())
-                .and_then(|rows| rows.into_iter().next()?.into_iter().next()?);
-            Answer { answers, hindrance: text.map(|text| String::from_utf8_lossy(&text).into_owned()) }
-        }
-        Err(failure) => {
-            let answers = !matches!(failure.cause, Cause::Timeout(_) | Cause::GivenUp(_));
-            Answer { answers, hindrance: None }
-        }
+        Ok(mut session) => Answer::to(pid, |sql| {
+            let rows = first_question(&spec, &mut session, sql)?;
+            Ok(rows.into_iter().next().and_then(|row| row.into_iter().next()?))
+        }),
+        Err(failure) => Answer::none(!matches!(failure.cause, Cause::Timeout(_) | Cause::GivenUp(_))),
     }
 }
 

@@ -342,7 +342,7 @@ fn with_ways(mut node: Node, cluster: &Cluster, ways: &NodeWays) -> Node {
     node
 }
 
-/// A file may name nodes otherwise than the catalogs name the foreign servers that lead to them. A node that does not answer is asked for nothing else either.
+/// A file may name nodes otherwise than the catalogs name the foreign servers that lead to them. A node that does not answer is left out.
 fn name_servers(site: &mut Site, cluster: &Cluster) {
     if !cluster.has_foreign_partitions() {
         return;

@@ -4,8 +4,37 @@
 
 use std::time::Duration;
 
+use crate::attempt::Cause;
+
+/// What another session found.
+pub(crate) struct Answer {
+    /// The server answered it in time.
+    pub(crate) answers: bool,
+    /// What keeps the waiting session waiting, if that is known.
+    pub(crate) hindrance: Option<String>,
+}
+
+impl Answer {
+    /// Without a word about the waiting session.
+    pub(crate) fn none(answers: bool) -> Answer {
+        Answer { answers, hindrance: None }
+    }
+
+    /// From the value that a query of the other session gives about the one of a server process, or about nothing where that is unknown.
+    pub(crate) fn to(
+        pid: Option<i32>,
+        value_of: impl FnOnce(&str) -> Result<Option<Vec<u8>>, Cause>,
+    ) -> Answer {
+        let read = value_of(&pid.map_or_else(|| "select 1".to_owned(), query));
+        // An engine without this view refuses the question, which is an answer.
+        let answers = !matches!(read, Err(Cause::Silent(_)));
+        let text = read.ok().flatten().filter(|_| pid.is_some());
+        Answer { answers, hindrance: text.map(|text| String::from_utf8_lossy(&text).into_owned()) }
+    }
+}
+
 /// The statement that reads it as one text, NULL where nothing is known; `pid`: the server process of the session.
-pub(crate) fn query(pid: i32) -> String {
+fn query(pid: i32) -> String {
     format!(
         "select case \
            when a.wait_event = 'SyncRep' then 'the commit waits for standbys (synchronous_standby_names is ' \

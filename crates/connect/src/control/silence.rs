@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-use super::hindrance;
+use super::hindrance::{self, Answer};
 use crate::attempt::slow;
 use crate::ending::{LAST_WAIT, give_up};
 pub use crate::ending::{end, has_given_up, is_ending};
@@ -54,14 +54,6 @@ pub struct Silent {
 
 fn of(query_text: &str) -> String {
     if query_text.is_empty() { String::new() } else { format!("; the query was: {query_text}") }
-}
-
-/// What another session found.
-pub(crate) struct Answer {
-    /// The server answered it in time.
-    pub(crate) answers: bool,
-    /// What keeps the waiting session waiting, if that is known.
-    pub(crate) hindrance: Option<String>,
 }
 
 /// Queries the server in another session, also about the one of a server process.

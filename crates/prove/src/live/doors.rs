@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(doors.pass(|| false, Some), None);
     }
 
-    /// Nobody who comes while a server is down is counted as answered late: each is refused as the one that tried was.
+    /// A probe that comes while a server is down is not counted as answered late: it is refused as the one that tried was.
     #[test]
     fn who_comes_while_another_is_refused_is_refused_as_well() {
         let doors = doors(1);
