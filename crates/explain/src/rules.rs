@@ -5,11 +5,13 @@ pub(crate) mod applied;
 mod asleep;
 mod band;
 mod behind;
+mod branches;
 mod built_in;
 mod bursts;
 mod capacity;
 mod checked;
 mod churn;
+mod collated;
 mod columns;
 pub(crate) mod costly;
 mod cpu;
@@ -27,6 +29,7 @@ pub(crate) mod failing;
 mod file;
 mod filesystem;
 mod form;
+mod frozen;
 pub(crate) mod generator;
 mod growth;
 mod hold;
@@ -43,6 +46,7 @@ mod moved;
 mod network;
 pub(crate) mod observer;
 mod odd;
+mod optimistic;
 mod overhead;
 mod overlap;
 mod own;
@@ -95,7 +99,7 @@ use crate::rule::Rule;
 pub(crate) use paste::literal;
 
 /// Those in front of the rules about plans.
-const BEFORE: [&[Rule]; 42] = [
+const BEFORE: [&[Rule]; 46] = [
     generator::RULES,
     shift::RULES,
     spread::RULES,
@@ -129,6 +133,10 @@ const BEFORE: [&[Rule]; 42] = [
     columns::RULES,
     raised::RULES,
     piped::RULES,
+    frozen::RULES,
+    branches::RULES,
+    collated::RULES,
+    optimistic::RULES,
     login::RULES,
     churn::RULES,
     databases::RULES,

@@ -260,7 +260,7 @@ fn ids_are_unique_and_needs_name_what_collectors_write() {
     assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len());
     assert_eq!(
         ids.len(),
-        279,
+        283,
         "the conditions of the reference, what watching itself costs, and what the account of the time shows"
     );
     let mut wanted: Vec<(String, String)> = vec![];

@@ -127,6 +127,10 @@ fn of_holes(case: &Case, place: &str, (seen, longest_us): (f64, f64), late_us: O
             units::us(answer_us),
             units::percent(seen)
         ),
+        // Samples that are late by less than a gap takes: each of them is, and none is long.
+        None if longest_us <= 0.0 => {
+            format!("{place}: {} of the samples were taken, the others came too late", units::percent(seen))
+        }
         None => format!(
             "{place}: {} of the samples were taken; the longest gap is {}",
             units::percent(seen),

@@ -153,6 +153,9 @@ fn lost(table: &Thing<'_>) -> Option<(f64, f64)> {
     (inserted > 0.0 && per_s >= INSERTS_PER_S_MIN).then_some((per_s, gone / inserted))
 }
 
+/// Of the inserts that are lost, those with whose transactions all is lost.
+const WITH_ALL_MIN: f64 = 0.5;
+
 fn in_vain(case: &Case) -> Answer {
     let mut claims = vec![];
     for time in busy(case) {
@@ -167,7 +170,10 @@ fn in_vain(case: &Case) -> Answer {
             let Some((per_s, gone)) = lost(&table) else { continue };
             let (of_texts, function) = inserting::share_of(case, time, relation);
             let share = share_in(time, relation).max(of_texts);
-            if share < TABLE_SHARE_MIN || gone < LOST_SHARE_MIN {
+            // A transaction that is rolled back for another reason takes its rows along.
+            let calls = inserting::calls_per_s(time, relation);
+            let is_rolled_back = calls > 0.0 && rate("xact_rollback") >= calls * gone * WITH_ALL_MIN;
+            if share < TABLE_SHARE_MIN || gone < LOST_SHARE_MIN || is_rolled_back {
                 continue;
             }
             claims.push(in_vain_claim(time, &table, share, (per_s, gone), function));

@@ -402,8 +402,7 @@ fn no_key(case: &Case) -> Answer {
         let is_engine =
             case.at("subscription", table.place).any(|one| one.lines.flag("own") == Some(true)) && !keyed;
         let keyless_only = keyed && identity == "full";
-        claims.push(
-            Claim::new(
+        let claim = Claim::new(
                 match (scanned.is_some(), changes > 0.0) {
                     (true, _) => Severity::High,
                     (false, true) => Severity::Medium,
@@ -430,14 +429,8 @@ fn no_key(case: &Case) -> Answer {
                 claim.number("rows_scanned_per_change", rows / changes).because(format!("{}: the subscriber scanned {} rows for {} \
                     changes", there.map_or("", |other| other.place), units::count(rows), units::count(changes)))
             })
-            .remedy(
-                "give it a primary key",
-                &[
-                    &super::paste::columns_of_a_key(relation),
-                    &format!("ALTER TABLE {relation} REPLICA IDENTITY DEFAULT; -- once it has a primary key"),
-                ],
-            ),
-        );
+;
+        claims.push(super::wal::by_key(claim, relation, keyless_only));
     }
     Answer::of(claims, || "published tables and their keys".to_string())
 }

@@ -36,7 +36,7 @@ pub(super) const RULES: &[Rule] = &[
         id: "REP-10",
         title: "the replay of WAL is paused",
         needs: &[Field("server", "in_recovery")],
-        limits: "any standby whose replay was paused by command",
+        limits: "any standby whose replay is paused; high where max_connections or another setting that must not be is lower than on another node",
         judge: paused,
         links: &["https://www.postgresql.org/docs/current/functions-admin.html#FUNCTIONS-RECOVERY-CONTROL"],
     },
@@ -257,21 +257,73 @@ fn conflicts(case: &Case) -> Answer {
     Answer::of(claims, || "statements cancelled by replay".to_string())
 }
 
+/// Settings that a standby must not have lower than its primary: replay pauses at the record that has the higher value.
+const NOT_BELOW_PRIMARY: [&str; 5] = [
+    "max_connections",
+    "max_worker_processes",
+    "max_wal_senders",
+    "max_prepared_transactions",
+    "max_locks_per_transaction",
+];
+
+/// The settings of those that are lower on a standby than on another node: name, value here, and there.
+fn lower_than_primary<'a>(case: &'a Case, standby: &str) -> Vec<(&'static str, f64, f64, &'a str)> {
+    let value = |node: &str, name: &str| case.setting(node, name)?.parse::<f64>().ok();
+    let lower = |name: &'static str| {
+        let here = value(standby, name)?;
+        let others = case.nodes().into_iter().filter(|node| *node != standby);
+        let highest = others.filter_map(|node| Some((value(node, name)?, node)));
+        let (there, node) = highest.max_by(|left, right| left.0.total_cmp(&right.0))?;
+        (here < there).then_some((name, here, there, node))
+    };
+    NOT_BELOW_PRIMARY.into_iter().filter_map(lower).collect()
+}
+
 fn paused(case: &Case) -> Answer {
     let mut claims = vec![];
     for server in case.things("server").filter(|server| server.lines.flag("replay_paused") == Some(true)) {
+        let node = server.place;
+        let lower = lower_than_primary(case, node);
+        let claim = |severity, words| {
+            Claim::new(severity, Level::DiscriminatingCounter, words)
+                .on_node(node)
+                .during([server.lines.ticks.window()])
+                .number("paused", 1.0)
+                .because("pg_is_wal_replay_paused() is true: the standby falls behind, and commits with remote_apply wait for it")
+        };
+        if lower.is_empty() {
+            let paused =
+                claim(Severity::Medium, format!("{node}: the replay of WAL is paused on this standby"));
+            claims.push(
+                paused
+                    .not("a slow standby: replay was stopped by command, by recovery_target_action, or for settings lower than the primary's")
+                    .lacking("the settings of its primary (watch both nodes): where max_connections and its like are lower here, replay pauses by itself")
+                    .remedy(
+                        "go on with it, on the standby, unless its log has \"insufficient parameter settings\": then the server ends when replay goes on; raise the \
+                         settings it names, and restart it",
+                        &["SELECT pg_wal_replay_resume();"],
+                    ),
+            );
+            continue;
+        }
+        let named = lower
+            .iter()
+            .map(|(name, here, there, primary)| format!("{name} is {here} here and {there} on {primary}"));
+        let named: Vec<String> = named.collect();
+        let sets = lower.iter().map(|(name, _, there, _)| format!("ALTER SYSTEM SET {name} = {there};"));
+        let restart = format!("$ pg_ctl restart -D {} -m fast", super::paste::data_directory(case, node));
+        let commands: Vec<String> = sets.chain([restart]).collect();
+        let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
         claims.push(
-            Claim::new(
-                Severity::Medium,
-                Level::DiscriminatingCounter,
-                format!("{}: the replay of WAL is paused on this standby", server.place),
+            claim(
+                Severity::High,
+                format!("{node}: the replay of WAL is paused, because settings are lower than the primary's: {}", named.join(", ")),
             )
-            .on_node(server.place)
-            .during([server.lines.ticks.window()])
-            .number("paused", 1.0)
-            .because("pg_is_wal_replay_paused() is true: the standby falls behind, and commits with remote_apply wait for it")
-            .not("a slow standby: replay was stopped by command, or by recovery_target_action")
-            .remedy("go on with it, on the standby", &["SELECT pg_wal_replay_resume();"]),
+            .because("a standby needs room for all sessions, locks and prepared transactions that its primary may have; it pauses at the change, so that its \
+                      readers can end their work, and falls behind until it is restarted")
+            .not("a pause by command: pg_wal_replay_resume() would end the server now")
+            .remedy("raise them on the standby, and restart it; the restart stops the database there, and all sessions end. Raise such settings on standbys first, and then on \
+             the primary", &commands),
         );
     }
     Answer::of(claims, || "whether replay is paused on standbys".to_string())

@@ -1,10 +1,10 @@
 //! TXN-12, WAL-11, LWL-08: work that is far more than a change needs: all rows of a table each time, large values anew for each row, parents of subtransactions
 //! looked up for each row.
 
-use super::costly::{busy, in_a_line, plain, severity};
+use super::costly::{busy, in_a_line, is_name_of, plain, severity};
 use super::savepoints;
 use super::vacuum::is_wal;
-use crate::case::Case;
+use crate::case::{Case, Thing};
 use crate::node_time;
 use crate::rule::Need::Field;
 use crate::rule::{Answer, Claim, Rule};
@@ -222,62 +222,105 @@ fn all_rows(case: &Case) -> Answer {
 const KEEP_APART: &str = "keep what changes often (counters, states) in columns or a table of its own, apart from the large value: an UPDATE that changes a \
     value above 2 kB writes all of it again, and one that leaves it alone does not";
 
+/// The statement that writes most of the WAL for which sessions wait, and far more of it for a row than the row is large.
+pub(super) struct Writer<'a> {
+    /// The share of the session time in waits for the WAL.
+    pub(super) share: f64,
+    /// Of the WAL, what it writes.
+    pub(super) of_wal: f64,
+    /// Bytes for a row that it changes.
+    pub(super) each: f64,
+    rows_per_s: f64,
+    wal_bytes_per_s: f64,
+    text: &'a str,
+    /// The table that it changes, if that is replicated by whole old rows: those are in the WAL with their large values, also where these stay the same.
+    pub(super) full: Option<&'a str>,
+}
+
+pub(super) fn writer<'a>(case: &'a Case, time: &NodeTime) -> Option<Writer<'a>> {
+    let server = case.one("server", &time.node)?;
+    let share = node_time::share_of(case, &time.node, is_wal)?;
+    let all = server.rate("wal_bytes")?;
+    let pages = server.rate("wal_fpi").unwrap_or(0.0) * BLOCK_BYTES;
+    if share < SHARE_MIN || pages > all * PAGES_SHARE_MAX {
+        return None;
+    }
+    // The commit waits, not the statement: its own time may be small, so all of them are looked at.
+    let node = case.nodes().into_iter().find(|node| *node == time.node)?;
+    let rate = |field: &str, line: &Thing<'_>| line.lines.rate(field).unwrap_or(0.0);
+    let writers = case
+        .at("statement", node)
+        .map(|line| (rate("wal_bytes", &line), rate("rows", &line), rate("calls", &line), line));
+    let (bytes, rows, calls, line) = writers.max_by(|left, right| left.0.total_cmp(&right.0))?;
+    let (each, at_once) = (bytes / rows.max(f64::MIN_POSITIVE), rows / calls.max(f64::MIN_POSITIVE));
+    if bytes < all * OF_WAL_MIN || rows <= 0.0 || each < BYTES_PER_ROW_MIN || at_once > ROWS_OF_CHANGE_MAX {
+        return None;
+    }
+    let id = line.lines.word("query_id");
+    let text = case.query(id).unwrap_or(id);
+    let parsed = statement::parse(text).ok();
+    // A function's rows are those that it returns; what it writes may be tables that it creates (TXN-15).
+    if parsed.as_ref().is_some_and(|parsed| parsed.verb == Verb::Select) {
+        return None;
+    }
+    let changed = parsed.as_ref().filter(|parsed| matches!(parsed.verb, Verb::Update | Verb::Delete));
+    let is_it = |table: &Thing<'_>| {
+        let name = changed.and_then(|parsed| parsed.tables.first());
+        table.lines.word("replica_identity") == "full"
+            && name.is_some_and(|name| is_name_of(name, table.lines.word("relation")))
+    };
+    let full = case.at("table", node).find(is_it).map(|table| table.lines.word("relation"));
+    Some(Writer {
+        share,
+        of_wal: (bytes / all).min(1.0),
+        each,
+        rows_per_s: rows,
+        wal_bytes_per_s: bytes,
+        text,
+        full: full.filter(|_| case.setting(node, "wal_level") == Some("logical")),
+    })
+}
+
+impl Writer<'_> {
+    /// The statement and what it does, beneath a claim.
+    pub(super) fn beneath(&self, claim: Claim) -> Claim {
+        claim
+            .number("share", self.share)
+            .number("wal_bytes_per_row", self.each)
+            .because(format!("the statement: {}", plain(self.text, 160)))
+            .because(format!(
+                "it changes {} rows a second, and writes {} of WAL",
+                units::short(self.rows_per_s),
+                units::bytes(self.wal_bytes_per_s)
+            ))
+            .not("whole pages after checkpoints: they are less than half of the WAL")
+    }
+}
+
 fn large_rows(case: &Case) -> Answer {
     let (mut claims, mut whole, mut seen) = (vec![], vec![], vec![]);
     for time in busy(case) {
-        let Some(server) = case.one("server", &time.node) else { continue };
-        let (Some(share), Some(all)) =
-            (node_time::share_of(case, &time.node, is_wal), server.rate("wal_bytes"))
-        else {
-            continue;
-        };
-        let pages = server.rate("wal_fpi").unwrap_or(0.0) * BLOCK_BYTES;
-        if share < SHARE_MIN || pages > all * PAGES_SHARE_MAX {
-            continue;
-        }
-        // The commit waits, not the statement: its own time may be small, so all of them are looked at.
-        let rate = |field: &str, line: &crate::case::Thing<'_>| line.lines.rate(field).unwrap_or(0.0);
-        let writers = case
-            .at("statement", &time.node)
-            .map(|line| (rate("wal_bytes", &line), rate("rows", &line), rate("calls", &line), line));
-        let Some((bytes, rows, calls, line)) = writers.max_by(|left, right| left.0.total_cmp(&right.0))
-        else {
-            continue;
-        };
-        let (each, at_once) = (bytes / rows.max(f64::MIN_POSITIVE), rows / calls.max(f64::MIN_POSITIVE));
-        if bytes < all * OF_WAL_MIN || rows <= 0.0 || each < BYTES_PER_ROW_MIN || at_once > ROWS_OF_CHANGE_MAX
-        {
-            continue;
-        }
-        let id = line.lines.word("query_id");
-        let text = case.query(id).unwrap_or(id);
-        // A function's rows are those that it returns; what it writes may be tables that it creates (TXN-15).
-        if statement::parse(text).is_ok_and(|parsed| parsed.verb == Verb::Select) {
-            continue;
-        }
+        let Some(writer) = writer(case, time) else { continue };
         seen.push(time.node.as_str());
-        claims.push(
-            Claim::new(
-                severity(share),
-                Level::CoOccurrence,
-                format!(
-                    "{}: sessions wait {} of their time for the WAL, and one statement writes {} of it: {} for each row it changes, because large values are \
-                        written anew",
-                    time.node,
-                    units::percent(share),
-                    units::percent((bytes / all).min(1.0)),
-                    units::bytes(each)
-                ),
-            )
-            .on_node(&time.node)
-            .during([server.ticks.window()])
-            .number("share", share)
-            .number("wal_bytes_per_row", each)
-            .because(format!("the statement: {}", super::costly::plain(text, 160)))
-            .because(format!("it changes {} rows a second, and writes {} of WAL", units::short(rows), units::bytes(bytes)))
-            .not("whole pages after checkpoints: they are less than half of the WAL")
-            .remedy(KEEP_APART, &[]),
-        );
+        // WAL-04 has that.
+        if writer.full.is_some() {
+            continue;
+        }
+        let claim = Claim::new(
+            severity(writer.share),
+            Level::CoOccurrence,
+            format!(
+                "{}: sessions wait {} of their time for the WAL, and one statement writes {} of it: {} for each row it changes, because large values are \
+                    written anew",
+                time.node,
+                units::percent(writer.share),
+                units::percent(writer.of_wal),
+                units::bytes(writer.each)
+            ),
+        )
+        .on_node(&time.node)
+        .during(case.one("server", &time.node).map(|server| server.ticks.window()));
+        claims.push(writer.beneath(claim).remedy(KEEP_APART, &[]));
     }
     for time in busy(case).filter(|time| !seen.contains(&time.node.as_str())) {
         let large = time.statements.iter().filter(|statement| statement.share >= SHARE_MIN);

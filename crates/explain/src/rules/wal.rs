@@ -10,6 +10,7 @@ mod switched;
 
 use super::paste::{COMPRESSION, columns_of_a_key, data_directory};
 use super::vacuum::is_wal;
+use super::{costly, volume};
 use crate::case::Case;
 use crate::decompose;
 use crate::node_time;
@@ -287,6 +288,57 @@ fn moves_data(case: &Case, node: &str) -> bool {
     case.own(node, own::SLOTS).is_some()
 }
 
+/// `full`: tables whose old rows are written whole; `wal`: bytes of WAL a second.
+fn whole_old_rows(case: &Case, node: &str, full: &[&str], wal: f64) -> Claim {
+    let time = node_time::all(case).iter().find(|time| time.node == node);
+    let writer = time.and_then(|time| volume::writer(case, time)).filter(|writer| writer.full.is_some());
+    let of_writer = writer.as_ref().and_then(|writer| Some((writer, writer.full?)));
+    let relation = of_writer.map_or(full[0], |(_, relation)| relation);
+    let words = match of_writer {
+        Some((writer, relation)) => format!(
+            "{node}: sessions wait {} of their time for the WAL, and one statement writes {} of it: {} for each row it changes, as the whole old row of \
+             {relation} is written with its large values, whether they change or not (REPLICA IDENTITY FULL)",
+            units::percent(writer.share),
+            units::percent(writer.of_wal),
+            units::bytes(writer.each)
+        ),
+        None => format!(
+            "{node}: every update and delete writes the whole old row into the WAL, for {}",
+            full.iter().take(5).copied().collect::<Vec<_>>().join(", ")
+        ),
+    };
+    let severity = of_writer.map_or(Severity::Low, |(writer, _)| costly::severity(writer.share));
+    let table = case.at("table", node).find(|table| table.lines.word("relation") == relation);
+    let is_keyed = table.is_some_and(|table| table.lines.flag("primary_key") == Some(true));
+    let claim = Claim::new(severity, Level::CoOccurrence, words)
+        .on_node(node)
+        .during([case.span])
+        .number("wal_bytes_per_s", wal)
+        .number("tables", full.len() as f64)
+        .because("REPLICA IDENTITY FULL with wal_level logical")
+        .lacking("the same load with a key as replica identity: how much WAL it saves");
+    let claim = match of_writer {
+        Some((writer, _)) => writer.beneath(claim),
+        None => claim,
+    };
+    by_key(claim, relation, is_keyed)
+}
+
+/// How a table is replicated by a key instead of by whole rows.
+pub(super) fn by_key(claim: Claim, relation: &str, is_keyed: bool) -> Claim {
+    let alter = format!("ALTER TABLE {relation} REPLICA IDENTITY DEFAULT;");
+    match is_keyed {
+        true => claim.remedy(
+            "replicate it by its primary key, unless a consumer needs the old values of other columns; then keep large values in a table of their own",
+            &[&alter],
+        ),
+        false => claim.remedy(
+            "give it a primary key, and use that as the replica identity",
+            &[&columns_of_a_key(relation), &format!("{alter} -- once it has a primary key")],
+        ),
+    }
+}
+
 fn extra(case: &Case) -> Answer {
     let mut claims = vec![];
     for fact in case.facts("setting").filter(|fact| fact.name == "wal_level") {
@@ -307,32 +359,7 @@ fn extra(case: &Case) -> Answer {
             continue;
         }
         if !full.is_empty() {
-            claims.push(
-                Claim::new(
-                    Severity::Low,
-                    Level::CoOccurrence,
-                    format!(
-                        "{node}: every update and delete writes the whole old row into the WAL, for {}",
-                        full.iter().take(5).copied().collect::<Vec<_>>().join(", ")
-                    ),
-                )
-                .on_node(node)
-                .during([case.span])
-                .number("wal_bytes_per_s", wal)
-                .number("tables", full.len() as f64)
-                .because("REPLICA IDENTITY FULL with wal_level logical")
-                .lacking("the same load with a key as replica identity: how much WAL it saves")
-                .remedy(
-                    "add a primary key to the tables and use it as the replica identity",
-                    &[
-                        &columns_of_a_key(full[0]),
-                        &format!(
-                            "ALTER TABLE {} REPLICA IDENTITY DEFAULT; -- once it has a primary key",
-                            full[0]
-                        ),
-                    ],
-                ),
-            );
+            claims.push(whole_old_rows(case, node, &full, wal));
         } else if !logical && !moves_data(case, node) && !is_standby(case, node) {
             claims.push(
                 Claim::new(

@@ -37,7 +37,8 @@ const COMPUTES: &[&str] = &[
     "TXN-14", "TXN-15", "TXN-16", "TXN-17", "TXN-18", "TXN-19", "TXN-20", "TXN-21", "TXN-22", "VAC-11",
     "VAC-13", "VAC-14", "VAC-15", "VAC-16", "VAC-17", "WAL-11", "PLAN-81", "PLAN-82", "PLAN-83", "PLAN-84",
     "PLAN-85", "PLAN-86", "PLAN-87", "PLAN-88", "PLAN-89", "PLAN-90", "PLAN-91", "PLAN-92", "PLAN-93",
-    "PLAN-94", "PLAN-95", "PLAN-96", "PLAN-97", "PLAN-98", "PLAN-99", "SES-12", "SES-15",
+    "PLAN-94", "PLAN-95", "PLAN-96", "PLAN-97", "PLAN-98", "PLAN-99", "SES-12", "SES-15", "TXN-23", "TXN-24",
+    "CFG-04",
 ];
 
 /// Every part but the sleeping by design, which loses nothing.
@@ -78,8 +79,9 @@ pub(super) const SLICES: &[Slice] = &[
         part: COMMITTING,
         is_wait: true,
         rules: &[&[
-            "WAL-01", "WAL-14", "TXN-20", "TXN-01", "TXN-10", "WAL-11", "WAL-06", "WAL-07", "WAL-12",
-            "WAL-13", "TXN-21", "VAC-02", "IO-01", "IO-05", "IO-06", "IO-09", "CPU-06", "SES-02",
+            "IO-12", "WAL-04", "WAL-01", "WAL-14", "TXN-20", "TXN-01", "TXN-10", "WAL-11", "WAL-06",
+            "WAL-07", "WAL-12", "WAL-13", "TXN-21", "VAC-02", "IO-01", "IO-05", "IO-06", "IO-09", "CPU-06",
+            "SES-02",
         ]],
         words: "sessions wait for the WAL, but for less than a rule needs, or a flush is too fast to be the reason",
         commands: &["SELECT * FROM pg_stat_wal;", NOW],
@@ -141,8 +143,8 @@ pub(super) const SLICES: &[Slice] = &[
         part: "writing and other I/O",
         is_wait: true,
         rules: &[&[
-            "IO-01", "IO-05", "IO-06", "IO-08", "IO-09", "IO-10", "IO-11", "WAL-02", "WAL-03", "FS-01",
-            "FS-02", "FS-05", "SEC-02", "TXN-21",
+            "IO-01", "IO-05", "IO-06", "IO-08", "IO-09", "IO-10", "IO-11", "IO-12", "WAL-02", "WAL-03",
+            "FS-01", "FS-02", "FS-05", "SEC-02", "TXN-21",
         ]],
         words: "sessions write or sync files themselves",
         commands: &["SELECT * FROM pg_stat_bgwriter;", NOW],

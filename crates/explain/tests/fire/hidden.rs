@@ -261,8 +261,79 @@ fn backed_up(scene: &mut Scene, cpu_us: u64) {
     scene.set("backend", sender, json!({"cpu_us": cpu_us}));
 }
 
+/// Sessions that sleep in the kernel in so many of the looks, and commits that stop in seven of twenty seconds.
+fn frozen(scene: &mut Scene, wchan: &str, asleep: u64, stops: bool) {
+    let keys = json!({"host": "h1", "node": "n1", "pid": 300, "backend": "client backend"});
+    let fields = json!({"cpu_us": 900, "state": "D", "wchan": wchan, "asleep": 0, "blocked_write": 0});
+    scene.set("backend", keys.clone(), fields);
+    scene.vary("backend", keys, "asleep", move |second| f64::from(u8::from(second < asleep)));
+    scene.vary(
+        "server",
+        n1(),
+        "xact_commit",
+        move |second| if stops && second % 20 < 7 { 0.0 } else { 3_000.0 },
+    );
+}
+
+/// Updates by this text, of which so many of 1,000 a second change a row.
+fn by_version(scene: &mut Scene, text: &str, rows: u64) {
+    let figures = json!({"calls": 10_000, "rows": rows * 10, "total_ms": 3_000.0, "shared_hit": 60_000});
+    statement(scene, text, figures, json!({}));
+    scene.set("server", n1(), json!({"xact_commit": 250, "xact_rollback": 850}));
+}
+
+/// An UPDATE with so many cases, and so many rows each time.
+fn by_cases(scene: &mut Scene, cases: usize, rows: u64) {
+    let text = format!(
+        "update vehicle set lat = (case {}end) where id in ($1)",
+        "when (id = $1) then $2 ".repeat(cases)
+    );
+    let figures = json!({"calls": 100, "rows": rows * 100, "total_ms": 30_000.0, "shared_hit": rows * 500});
+    statement(scene, &text, figures, json!({}));
+}
+
+/// A loop over 100 rows that touches many blocks, and so many index scans of its inner table for each of ten executions a second.
+pub(super) fn looped(scene: &mut Scene, scans: u64) {
+    let text = "select o.payload from patient p join observation o on o.patient = p.id where p.ward = $1";
+    let figures = json!({"calls": 100, "rows": 30_000, "total_ms": 30_000.0, "shared_hit": 1_100_000});
+    statement(scene, text, figures, json!({"cost_total": 221.0, "rows_planned": 100.0}));
+    node(scene, 1, 0, "Nested Loop", json!({"rows_planned": 100.0}));
+    let outer = json!({"relation": "public.patient", "alias": "p", "index": "ward", "condition": "(p.ward = $1)", "rows_planned": 100.0, "table_rows": 6_000.0});
+    node(scene, 2, 1, "Index Scan", outer);
+    let inner = json!({"relation": "public.observation", "alias": "o", "index": "of", "condition": "(o.patient = p.id)", "table_rows": 60_000.0});
+    node(scene, 3, 1, "Index Scan", inner);
+    let keys = json!({"node": "n1", "database": "db", "relation": "public.observation"});
+    let table = json!({"bytes": 90_000_000, "live_rows": 60_000, "index_scans": scans * 600, "index_rows": scans * 1_800, "seq_scans": 0});
+    scene.set("table", keys, table);
+}
+
+/// An UPDATE of a small column in a table with large values that is replicated by whole old rows.
+fn whole_old_row(scene: &mut Scene) {
+    super::steps::writer(scene, 40_000, 1);
+    scene.fact(n1(), "setting", "wal_level", "logical");
+    let keys = json!({"node": "n1", "database": "db", "relation": "public.game_state"});
+    let fields = json!({"bytes": 90_000_000, "live_rows": 9_000, "replica_identity": "full", "primary_key": true, "published": true, "rows_updated": 60_000});
+    scene.set("table", keys, fields);
+}
+
 /// Rules, levels and changes.
 pub(super) const CASES: &[Fires] = &[
+    ("IO-12", Counter, |scene| frozen(scene, "percpu_rwsem_wait", 40, true)),
+    ("IO-12", Counter, |scene| frozen(scene, "__percpu_down_read", 40, false)),
+    ("PLAN-24", Co, |scene| looped(scene, 10_000)),
+    ("WAL-04", Co, whole_old_row),
+    ("TXN-23", Counter, |scene| {
+        by_version(scene, "update product set stock = $1, version = $2 where id = $3 and version = $4", 110);
+    }),
+    ("TXN-24", Co, |scene| by_cases(scene, 40, 1_500)),
+    ("CFG-04", Counter, |scene| {
+        scene.fact(n1(), "collation_version", "database shop", "153.14 -> 153.120; 12");
+    }),
+    ("REP-10", Counter, |scene| {
+        scene.set("server", n1(), json!({"in_recovery": true, "replay_paused": true}));
+        scene.fact(n1(), "setting", "max_connections", "100");
+        scene.fact(json!({"node": "n2"}), "setting", "max_connections", "300");
+    }),
     ("LOG-04", Counter, |scene| in_kernel(scene, 4, "pipe_write")),
     ("LOG-04", Counter, |scene| in_kernel(scene, 4, "unix_wait_for_peer")),
     ("SES-14", Counter, |scene| logins(scene, 9, 0)),
@@ -284,6 +355,18 @@ pub(super) const CASES: &[Fires] = &[
 
 /// What only looks like it.
 pub(crate) const HARMLESS: &[(&str, Change)] = &[
+    // Another reason to sleep, and one look; updates that find their row, and ones that set a state again.
+    ("IO-12", |scene| frozen(scene, "folio_wait_bit", 40, true)),
+    ("IO-12", |scene| frozen(scene, "percpu_rwsem_wait", 2, true)),
+    ("TXN-23", |scene| {
+        by_version(scene, "update product set stock = $1, version = $2 where id = $3 and version = $4", 980);
+    }),
+    ("TXN-23", |scene| by_version(scene, "update device set online = $1 where id = $2 and online = $3", 10)),
+    // A few rows, and a few cases.
+    ("TXN-24", |scene| by_cases(scene, 40, 40)),
+    ("TXN-24", |scene| by_cases(scene, 4, 1_500)),
+    // The whole old row is in the WAL (WAL-04).
+    ("WAL-11", whole_old_row),
     // One line of the log at times; a program that logs in all the time, and one that does now and then.
     ("LOG-04", |scene| in_kernel(scene, 1, "pipe_write")),
     ("SES-14", |scene| logins(scene, 4, 200)),

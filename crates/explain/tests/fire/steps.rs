@@ -140,7 +140,7 @@ fn children(scene: &mut Scene, text: &str, calls: u64) {
 }
 
 /// A statement that writes most of the WAL, for which sessions wait, with so much for each row.
-fn writer(scene: &mut Scene, bytes_per_row: u64, pages: u64) {
+pub(super) fn writer(scene: &mut Scene, bytes_per_row: u64, pages: u64) {
     scene.set("server", json!({"node": "n1"}), json!({"wal_bytes": 5_000_000, "wal_fpi": pages}));
     let text = "update game_state set document = jsonb_set(document, $1, $2) where id = $3";
     scene.event(1, event::QUERY, "", json!({"query_id": "61", "text": text}));

@@ -5,8 +5,8 @@ use crate::sql::core::Slow;
 use crate::sql::json::{count, flag, list, text};
 use engines::profile::Own;
 use record::watched::{
-    COMMAND_LINE, COMMIT_WAITS, EVENT_TRIGGER, Fact, NODE_WAITS, OWN as OWN_TOPIC, OWN_SETTING,
-    SETTING_DEFAULT, SETTING_SOURCE, own,
+    COLLATION_VERSION, COMMAND_LINE, COMMIT_WAITS, EVENT_TRIGGER, Fact, NODE_WAITS, OWN as OWN_TOPIC,
+    OWN_SETTING, SETTING_DEFAULT, SETTING_SOURCE, own,
 };
 use serde_json::Value;
 use std::path::PathBuf;
@@ -112,6 +112,39 @@ pub(crate) const LOG_FILE: &str =
 const LOG_IN_JSON_SINCE: u64 = 150_000;
 pub(crate) const LOG_FILE_JSON: &str =
     "select json_build_object('jsonlog', pg_catalog.pg_current_logfile('jsonlog'))::text";
+
+/// `server_version_num` from which a database has a version of its collation.
+const COLLATION_VERSIONS_SINCE: u64 = 150_000;
+/// Collations of indexes whose version is another one now: the library of the host was changed under them.
+const COLLATIONS: &str = "select json_build_object('collations', (select json_agg(json_build_array(name, recorded || ' -> ' || actual || '; ' || indexes))
+  from (select 'database ' || d.datname as name, d.datcollversion as recorded, pg_catalog.pg_database_collation_actual_version(d.oid) as actual,
+          (select count(*) from pg_catalog.pg_index i where 100 = any (i.indcollation::oid[]) and i.indrelid >= 16384) as indexes
+        from pg_catalog.pg_database d where d.datname = pg_catalog.current_database()
+        union all select 'collation ' || c.collname, c.collversion, pg_catalog.pg_collation_actual_version(c.oid), u.indexes
+        from (select used, count(*) as indexes from pg_catalog.pg_index i cross join lateral unnest(i.indcollation::oid[]) used
+              where i.indrelid >= 16384 and used > 100 group by 1) u join pg_catalog.pg_collation c on c.oid = u.used) v
+  where recorded <> actual and indexes > 0))::text";
+
+/// The query for changed collations; none on releases that do not record them.
+pub(crate) fn collations(version_num: &str) -> Option<&'static str> {
+    let version: u64 = version_num.parse().ok()?;
+    (version >= COLLATION_VERSIONS_SINCE).then_some(COLLATIONS)
+}
+
+/// Collations whose version has changed, as facts.
+pub(crate) fn collations_answer(
+    place: &Place,
+    t_us: u64,
+    answer: &Value,
+    recorded: &mut Recorded,
+    batch: &mut Batch,
+) {
+    for row in list(answer, "collations") {
+        if let (Some(name), Some(value)) = (row[0].as_str(), row[1].as_str()) {
+            recorded.fact(batch, t_us, place.fact(COLLATION_VERSION, name, value));
+        }
+    }
+}
 
 /// The horizon of all databases, once a minute.
 pub(crate) const AGES: &str =

@@ -283,6 +283,13 @@ impl Node {
         }
         let (known, changed) =
             facts::answer(&place, t_us, &answer, &mut self.recorded, &mut self.slow, batch);
+        if let Some(question) = facts::collations(&json::text(&answer, "version_num")) {
+            match up.session.query(question, &[]) {
+                Ok(found) => facts::collations_answer(&place, t_us, &found, &mut self.recorded, batch),
+                Err(Failed::Refused { .. }) => {}
+                Err(gone) => return Err(gone),
+            }
+        }
         facts::of_engine(&place, t_us, &up.probe.own, &mut self.recorded, batch);
         let is_first = self.known == facts::Known::default();
         self.is_local = is_local(&self.spec, known.backend_pid);

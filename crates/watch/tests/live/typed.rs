@@ -1,7 +1,7 @@
 //! What remedies need to take effect: where a setting comes from, which triggers send NOTIFY, and who types CHECKPOINT.
 
 use super::watched::{Watch, client, client_of, on_each};
-use record::watched::{NONE_NOTIFIES, SETTING_DEFAULT, SETTING_SOURCE, Sampled};
+use record::watched::{COLLATION_VERSION, NONE_NOTIFIES, SETTING_DEFAULT, SETTING_SOURCE, Sampled};
 
 #[test]
 fn the_file_of_a_setting_and_its_default_are_recorded() {
@@ -77,4 +77,35 @@ fn a_session_that_types_checkpoint_is_recorded_although_it_is_idle() {
         assert_eq!((session.user.as_str(), session.state.as_str()), ("svc_backup", "idle"));
         assert!(session.query.starts_with("CHECKPOINT"), "{}", session.query);
     });
+}
+
+/// The library that compares texts is another one than the one that the index was made with.
+#[test]
+fn collations_of_indexes_that_have_changed_are_recorded() {
+    let tested = std::sync::atomic::AtomicUsize::new(0);
+    on_each(&[], |server| {
+        let mut setup = client(server, "setup");
+        let found = "select collname::text from pg_collation where collversion = pg_collation_actual_version(oid) and collname = 'en-x-icu' \
+                     and current_setting('server_version_num')::int >= 150000";
+        // Releases before 15, and servers without ICU, have no versions.
+        let Some(row) = setup.query_opt(found, &[]).expect("it is queried") else { return };
+        let name: String = row.get(0);
+        setup
+            .batch_execute(&format!(
+                "create table person (name text collate \"{name}\"); create index person_name on person (name);
+                 create index person_other on person (name desc); update pg_collation set collversion = '1.5' where collname = '{name}'"
+            ))
+            .expect("makes the indexes");
+        let mut watch = Watch::of(&server.spec());
+        let value = watch.until("the collation", |line| match line {
+            Sampled::Fact(fact) if fact.topic == COLLATION_VERSION => {
+                Some((fact.name.clone(), fact.value.clone()))
+            }
+            _ => None,
+        });
+        assert_eq!(value.0, "collation en-x-icu");
+        assert!(value.1.starts_with("1.5 -> ") && value.1.ends_with("; 2"), "{value:?}");
+        tested.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    });
+    assert!(tested.into_inner() > 0, "no server here has versions of collations");
 }

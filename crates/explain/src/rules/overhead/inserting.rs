@@ -60,3 +60,9 @@ mod tests {
         );
     }
 }
+
+/// Executions a second of statements that insert into the table themselves.
+pub(super) fn calls_per_s(time: &NodeTime, relation: &str) -> f64 {
+    let own = time.statements.iter().filter(|one| inserts(&one.text, relation));
+    own.filter_map(|one| one.calls_per_s).sum()
+}

@@ -1,6 +1,6 @@
 //! What a plan does not show by its scans: workers that cost more than they help, and work far above the planner's cost.
 
-use super::tree::is_correlated;
+use super::tree::{is_correlated, run_as_planned};
 use super::{Planned, SHARE_MIN, inputs, number, planned, severity, skew, statistics};
 use crate::case::{Case, Thing};
 use crate::node_time;
@@ -327,7 +327,7 @@ pub(super) fn more_than_planned(case: &Case) -> Answer {
         {
             continue;
         }
-        let is_loop = repeats(&planned);
+        let is_loop = repeats(&planned) && !run_as_planned(case, &planned);
         let large = large_values(case, &planned);
         let work = profile::work_of(case, planned.time, planned.statement)
             .filter(|_| function.is_none() && large.is_none());

@@ -1,7 +1,7 @@
 //! The nodes of a plan as the tree that they are.
 
 use super::Planned;
-use crate::case::Thing;
+use crate::case::{Case, Thing};
 
 /// A figure of a node; 0 if it was not recorded.
 pub(in crate::rules) fn number(node: &Thing<'_>, field: &str) -> f64 {
@@ -136,4 +136,43 @@ const GROUPS: [&str; 3] = ["Aggregate", "Group", "Unique"];
 pub(super) fn makes_groups(planned: &Planned<'_>) -> bool {
     let mut nodes = planned.nodes.iter().map(|node| node.lines.word("kind"));
     nodes.find(|kind| !PASSES_ON.contains(kind)).is_some_and(|kind| GROUPS.contains(&kind))
+}
+
+/// By how much more often than planned a loop may search its inner side and still run as it was meant.
+const LOOPS_FACTOR: f64 = 3.0;
+
+/// The first table of a part of a plan.
+fn table_below<'a>(planned: &Planned<'a>, node: Thing<'a>) -> Option<&'a str> {
+    let mut open = vec![node];
+    while let Some(node) = open.pop() {
+        let relation = planned.relation_of(&node);
+        if !relation.is_empty() {
+            return Some(relation);
+        }
+        open.extend(inputs(planned, &node));
+    }
+    None
+}
+
+/// Whether all nested loops search their inner sides about as often as planned, by the index scans of these tables, of which other statements may have some:
+/// then executions that touch more blocks do not do it by their loops.
+pub(super) fn run_as_planned(case: &Case, planned: &Planned<'_>) -> bool {
+    let Some(calls) = planned.statement.calls_per_s.filter(|calls| *calls > 0.0) else { return false };
+    let loops: Vec<&Thing<'_>> =
+        planned.nodes.iter().filter(|node| node.lines.word("kind") == "Nested Loop").collect();
+    let is_as_planned = |node: &&Thing<'_>| {
+        let mut sides = inputs(planned, node);
+        let (Some(outer), Some(inner)) = (sides.next(), sides.next()) else { return false };
+        let Some(relation) = table_below(planned, inner) else { return false };
+        let is_it = |table: &Thing<'_>| table.lines.word("relation") == relation;
+        let scans = case
+            .at("table", &planned.time.node)
+            .find(is_it)
+            .and_then(|table| table.lines.rate("index_scans"));
+        // What an outer loop repeats, repeats the inner one as well.
+        let above = planned.ancestors(node).iter().any(|above| above.lines.word("kind") == "Nested Loop");
+        let expected = outer.lines.last("rows_planned").unwrap_or(0.0).max(1.0);
+        !above && scans.is_some_and(|scans| scans / calls <= expected * LOOPS_FACTOR)
+    };
+    !loops.is_empty() && loops.iter().all(is_as_planned)
 }

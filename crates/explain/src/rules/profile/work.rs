@@ -219,7 +219,7 @@ pub(super) const WORK: &[Work] = &[
          compared",
         &[],
     ),
-    usual(
+    waste(
         &["jsonb_in", "json_in", "jsonb_from_cstring", "jsonb_recv", "json_recv", "pg_parse_json"],
         "parses JSON",
         "parse each document once: store it as jsonb, not as json or text that is cast in the statement",
@@ -377,6 +377,17 @@ pub(super) const WORK: &[Work] = &[
            JOIN pg_stat_user_indexes s ON s.indexrelid = i.indexrelid WHERE a.amname NOT IN ('btree', 'hash', 'brin');",
         ],
     ),
+    Work {
+        functions: &["NextCopyFrom", "fileIterateForeignScan"],
+        // COPY itself is made for it.
+        without: &["CopyFrom", "DoCopy"],
+        ..waste(
+            &[],
+            "reads a file of a foreign table (file_fdw), and parses all of its lines each time",
+            "load the file into a table when it changes (COPY, or a materialized view over the foreign table, with an index), and read that",
+            &["SELECT ftrelid::regclass AS \"table\", s.srvname, ftoptions FROM pg_foreign_table JOIN pg_foreign_server s ON s.oid = ftserver;"],
+        )
+    },
     usual(
         &["RI_FKey_"],
         CHECKS_KEYS,
