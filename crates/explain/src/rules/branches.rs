@@ -54,7 +54,8 @@ fn of_statement(case: &Case, time: &NodeTime, statement: &StatementTime) -> Opti
             severity(statement.share),
             Level::CoOccurrence,
             format!(
-                "{}: {} of the session time is an UPDATE that gives {} rows their new values by CASE: each row is compared with the branches one after another, \
+                "{}: {} of the session time is an UPDATE that gives {} rows their new values by CASE: each row is compared with the branches one \
+                    after another, \
                  for each column, so that its work grows with the square of the rows",
                 time.node,
                 units::percent(statement.share),
@@ -70,7 +71,8 @@ fn of_statement(case: &Case, time: &NodeTime, statement: &StatementTime) -> Opti
         .because(format!("its text, as far as it was recorded, has {branches} branches"))
         .lacking("the share of its time in these comparisons: the rows themselves and their index entries are written as well")
         .remedy(
-            "send the new values as rows and join them: UPDATE t SET a = v.a FROM unnest($1::bigint[], $2::float8[]) AS v (id, a) WHERE t.id = v.id; or let the \
+            "send the new values as rows and join them: UPDATE t SET a = v.a FROM unnest($1::bigint[], $2::float8[]) AS v (id, a) WHERE t.id = v.id; \
+                or let the \
              ORM send smaller batches (Django: bulk_update(..., batch_size=100)), or COPY into a temporary table first",
             &[],
         ),

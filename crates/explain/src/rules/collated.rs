@@ -55,7 +55,8 @@ fn judge(case: &Case) -> Answer {
             "build all indexes on texts anew, and look for rows that are there twice before; then record the new version in the catalog",
             &[
                 "SELECT indexrelid::regclass AS index, bt_index_check(indexrelid) FROM pg_index JOIN pg_class c ON c.oid = indexrelid JOIN pg_am a ON a.oid = \
-                 c.relam AND a.amname = 'btree' WHERE indcollation::oid[] && array(SELECT oid FROM pg_collation) AND indrelid >= 16384; -- needs CREATE EXTENSION amcheck; ends at the first that is wrong",
+                 c.relam AND a.amname = 'btree' WHERE indcollation::oid[] && array(SELECT oid FROM pg_collation) AND indrelid >= 16384; -- needs \
+                     CREATE EXTENSION amcheck; ends at the first that is wrong",
                 &format!("$ reindexdb --concurrently -d {}", database_of(case, &fact.node)),
                 &refresh,
             ],

@@ -1,4 +1,5 @@
-//! IO-12: a file system that is frozen while a snapshot is taken. A process that writes to it sleeps in the kernel until it is thawed; PostgreSQL shows the waits for
+//! IO-12: a file system that is frozen while a snapshot is taken. A process that writes to it sleeps in the kernel until it is thawed; PostgreSQL shows
+//! the waits for
 //! the WAL of those who queue behind.
 
 use super::costly::severity;
@@ -12,7 +13,8 @@ pub(super) const RULES: &[Rule] = &[Rule {
     id: "IO-12",
     title: "a file system is frozen for snapshots",
     needs: &[Field("backend", "blocked_write")],
-    limits: "3 looks at processes of sessions that sleep in the kernel where writers wait for a frozen file system (percpu_rwsem_wait, sb_start_write); high where \
+    limits: "3 looks at processes of sessions that sleep in the kernel where writers wait for a frozen file system (percpu_rwsem_wait, \
+        sb_start_write); high where \
         commits nearly stop for a fifth of the time (ours)",
     judge,
     links: &[

@@ -299,7 +299,8 @@ fn paused(case: &Case) -> Answer {
                     .not("a slow standby: replay was stopped by command, by recovery_target_action, or for settings lower than the primary's")
                     .lacking("the settings of its primary (watch both nodes): where max_connections and its like are lower here, replay pauses by itself")
                     .remedy(
-                        "go on with it, on the standby, unless its log has \"insufficient parameter settings\": then the server ends when replay goes on; raise the \
+                        "go on with it, on the standby, unless its log has \"insufficient parameter settings\": then the server ends when replay goes \
+                            on; raise the \
                          settings it names, and restart it",
                         &["SELECT pg_wal_replay_resume();"],
                     ),
@@ -322,7 +323,8 @@ fn paused(case: &Case) -> Answer {
             .because("a standby needs room for all sessions, locks and prepared transactions that its primary may have; it pauses at the change, so that its \
                       readers can end their work, and falls behind until it is restarted")
             .not("a pause by command: pg_wal_replay_resume() would end the server now")
-            .remedy("raise them on the standby, and restart it; the restart stops the database there, and all sessions end. Raise such settings on standbys first, and then on \
+            .remedy("raise them on the standby, and restart it; the restart stops the database there, and all sessions end. Raise such settings on \
+                standbys first, and then on \
              the primary", &commands),
         );
     }

@@ -32,7 +32,8 @@ pub(super) const RULES: &[Rule] = &[
         id: "PLAN-26",
         title: "writes keep indexes that nothing reads",
         needs: &[Field("table", "index_scans"), Field("table", "indexes"), Field("table", "rows_inserted")],
-        limits: "200 rows written a second into a table with 4 indexes or more, and fewer index scans than one for 1,000 rows, or 4 indexes and half of all that \
+        limits: "200 rows written a second into a table with 4 indexes or more, and fewer index scans than one for 1,000 rows, or 4 indexes and half \
+            of all that \
             nothing has read; or with a GIN, GiST or SP-GiST index that nothing has read (ours)",
         judge: unread_indexes,
         links: &[

@@ -298,7 +298,8 @@ pub(super) fn looped(scene: &mut Scene, scans: u64) {
     let figures = json!({"calls": 100, "rows": 30_000, "total_ms": 30_000.0, "shared_hit": 1_100_000});
     statement(scene, text, figures, json!({"cost_total": 221.0, "rows_planned": 100.0}));
     node(scene, 1, 0, "Nested Loop", json!({"rows_planned": 100.0}));
-    let outer = json!({"relation": "public.patient", "alias": "p", "index": "ward", "condition": "(p.ward = $1)", "rows_planned": 100.0, "table_rows": 6_000.0});
+    let outer = json!({"relation": "public.patient", "alias": "p", "index": "ward", "condition": "(p.ward = $1)", "rows_planned": 100.0,
+        "table_rows": 6_000.0});
     node(scene, 2, 1, "Index Scan", outer);
     let inner = json!({"relation": "public.observation", "alias": "o", "index": "of", "condition": "(o.patient = p.id)", "table_rows": 60_000.0});
     node(scene, 3, 1, "Index Scan", inner);

@@ -45,6 +45,12 @@ pub(super) fn share_of<'a>(case: &'a Case, time: &NodeTime, relation: &str) -> (
     (own + of_functions.iter().map(|(share, _)| share).sum::<f64>(), first)
 }
 
+/// Executions a second of statements that insert into the table themselves.
+pub(super) fn calls_per_s(time: &NodeTime, relation: &str) -> f64 {
+    let own = time.statements.iter().filter(|one| inserts(&one.text, relation));
+    own.filter_map(|one| one.calls_per_s).sum()
+}
+
 #[cfg(test)]
 mod tests {
     use super::inserts;
@@ -59,10 +65,4 @@ mod tests {
                 && !inserts("select 1", "public.x")
         );
     }
-}
-
-/// Executions a second of statements that insert into the table themselves.
-pub(super) fn calls_per_s(time: &NodeTime, relation: &str) -> f64 {
-    let own = time.statements.iter().filter(|one| inserts(&one.text, relation));
-    own.filter_map(|one| one.calls_per_s).sum()
 }
