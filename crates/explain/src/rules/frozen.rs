@@ -7,15 +7,14 @@ use crate::case::{Case, Thing};
 use crate::rule::Need::Field;
 use crate::rule::{Answer, Claim, Rule};
 use crate::units;
-use record::finding::{Level, Severity};
+use record::finding::Level;
 
 pub(super) const RULES: &[Rule] = &[Rule {
     id: "IO-12",
     title: "a file system is frozen for snapshots",
     needs: &[Field("backend", "blocked_write")],
     limits: "3 looks at processes of sessions that sleep in the kernel where writers wait for a frozen file system (percpu_rwsem_wait, \
-        sb_start_write); high where \
-        commits nearly stop for a fifth of the time (ours)",
+        sb_start_write); high where commits nearly stop for half of the time (ours)",
     judge,
     links: &[
         "https://man7.org/linux/man-pages/man8/fsfreeze.8.html",
@@ -76,7 +75,7 @@ fn of_node(case: &Case, node: &str) -> Option<Claim> {
     let place = held.iter().map(|process| process.lines.word("wchan")).max().unwrap_or_default();
     Some(
         Claim::new(
-            severity(share).max(Severity::Medium),
+            severity(share),
             Level::DiscriminatingCounter,
             format!(
                 "{node}: sessions that write sleep in the kernel at a file system that is frozen, as a snapshot of its volume does it: {}{stopping}",
