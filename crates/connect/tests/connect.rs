@@ -336,7 +336,7 @@ fn options_that_the_server_refuses_are_named_as_such() {
     }
 }
 
-/// Commits that wait for a standby, and locks of others, look like a program that hangs: what keeps them is told.
+/// Commits that wait for a standby, and locks of others, look like a program that hangs: what keeps them is named.
 #[test]
 fn a_note_tells_what_a_query_waits_for() {
     let notes = Arc::new(Mutex::new(Vec::<String>::new()));

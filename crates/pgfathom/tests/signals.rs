@@ -176,8 +176,8 @@ fn a_commit_that_waits_for_a_standby_is_named() {
     let loading = ["load", "ycsb", "--rows", "100", "--watch", "off", "-o", "load", &target];
     let mut child = start(&folder, &loading);
     let mut lines = BufReader::new(child.stderr.take().expect("it is a pipe")).lines().map_while(Result::ok);
-    let told = lines.find(|line| line.contains("the commit waits for standbys")).expect("it is named");
-    assert!(told.starts_with("note: ") && told.contains("'away'): none of them is connected"), "{told}");
+    let note = lines.find(|line| line.contains("the commit waits for standbys")).expect("it is named");
+    assert!(note.starts_with("note: ") && note.contains("'away'): none of them is connected"), "{note}");
     waits_for("");
     let rest: Vec<String> = lines.collect();
     let ended: Ended = child.output().expect("ends").into();

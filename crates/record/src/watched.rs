@@ -104,8 +104,8 @@ pub const MORE_THAN_READ: &str = "our role may do more than read";
 /// Topic of triggers that run at commands which define something: the name, and the function with its event.
 pub const EVENT_TRIGGER: &str = "event_trigger";
 
-/// Topic of collations whose version is not the one that indexes were made with: the name is that of the collation (`database NAME` for its default), the value
-/// `RECORDED -> ACTUAL`, with the number of indexes that use it behind a semicolon.
+/// Topic of collations whose version is not the one that indexes were made with: the name is `collation` with that of the collation as the server quotes it, or
+/// `database` with that of the database for its default, the value `RECORDED -> ACTUAL`, with the number of indexes that use it behind a semicolon.
 pub const COLLATION_VERSION: &str = "collation_version";
 
 /// Topic of what is unusual about a table or view that statements name: phrases, separated by `; `.

@@ -31,9 +31,10 @@ fn judge(case: &Case) -> Answer {
         let versions = plain(versions, NAME_CHARS);
         let refresh = match fact.name.strip_prefix("database ") {
             Some(database) => format!("ALTER DATABASE {} REFRESH COLLATION VERSION; -- after that", quoted(database)),
+            // The server has quoted its name, and written its schema.
             None => format!(
-                "ALTER COLLATION {} REFRESH VERSION; -- after that; with its schema, if that is not in search_path",
-                quoted(fact.name.trim_start_matches("collation "))
+                "ALTER COLLATION {} REFRESH VERSION; -- after that",
+                fact.name.trim_start_matches("collation ")
             ),
         };
         Claim::new(

@@ -168,23 +168,28 @@ fn with_known(kinds: Vec<Kind<'_>>) -> Vec<(Kind<'_>, Option<&'static Known>)> {
             None => found.push((kind, known)),
         }
     }
-    // The statement of another client ran, with values that were not meant for it.
-    let is_any = |(_, known): &(Kind<'_>, Option<&Known>), states: &[&str]| {
-        known.is_some_and(|known| states.contains(&known.sqlstate))
-    };
-    if found.iter().any(|one| is_any(one, &PREPARED_ELSEWHERE)) {
-        found.retain(|one| {
-            let state = Case::word_of(one.0.first, "sqlstate");
-            !is_any(one, &MISFITS) && !MISFITS.contains(&state)
-        });
-    }
-    found
+    without_misfits(found)
 }
 
 /// Prepared statements that are there already, or not there: a pooler has mixed up sessions.
 const PREPARED_ELSEWHERE: [&str; 2] = ["42P05", "26000"];
 /// What values that are bound to the statement of another client make: they do not fit its types, or are too few or too many.
 const MISFITS: [&str; 5] = ["22P02", "22007", "22008", "08P01", "42804"];
+/// Of the errors of prepared statements, what such values make at most: a program that sends wrong ones makes them all the time.
+const MISFITS_MAX: f64 = 0.25;
+
+/// The same without the values that were not meant for the statement: that of another client ran.
+fn without_misfits<'a>(
+    mut found: Vec<(Kind<'a>, Option<&'static Known>)>,
+) -> Vec<(Kind<'a>, Option<&'static Known>)> {
+    let has = |one: &(Kind<'_>, Option<&'static Known>), states: &[&str]| {
+        states.contains(&one.1.map_or(Case::word_of(one.0.first, "sqlstate"), |known| known.sqlstate))
+    };
+    let elsewhere = found.iter().filter(|one| has(one, &PREPARED_ELSEWHERE));
+    let most = elsewhere.map(|one| one.0.count).sum::<f64>() * MISFITS_MAX;
+    found.retain(|one| !has(one, &MISFITS) || one.0.count > most);
+    found
+}
 
 /// Whether the server stopped, started or went away.
 fn is_restarted(case: &Case, node: &str) -> bool {

@@ -1,6 +1,5 @@
 //! IO-12: a file system that is frozen while a snapshot is taken. A process that writes to it sleeps in the kernel until it is thawed; PostgreSQL shows
-//! the waits for
-//! the WAL of those who queue behind.
+//! the waits for the WAL of those that queue behind it.
 
 use super::costly::severity;
 use crate::case::{Case, Thing};

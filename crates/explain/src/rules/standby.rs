@@ -266,12 +266,15 @@ const NOT_BELOW_PRIMARY: [&str; 5] = [
     "max_locks_per_transaction",
 ];
 
-/// The settings of those that are lower on a standby than on another node: name, value here, and there.
+/// The settings of those that are lower on a standby than on a node that takes writes: name, value here, and there.
 fn lower_than_primary<'a>(case: &'a Case, standby: &str) -> Vec<(&'static str, f64, f64, &'a str)> {
     let value = |node: &str, name: &str| case.setting(node, name)?.parse::<f64>().ok();
     let lower = |name: &'static str| {
         let here = value(standby, name)?;
-        let others = case.nodes().into_iter().filter(|node| *node != standby);
+        let is_primary = |node: &&str| {
+            case.one("server", node).is_some_and(|server| server.flag("in_recovery") == Some(false))
+        };
+        let others = case.nodes().into_iter().filter(|node| *node != standby).filter(is_primary);
         let highest = others.filter_map(|node| Some((value(node, name)?, node)));
         let (there, node) = highest.max_by(|left, right| left.0.total_cmp(&right.0))?;
         (here < there).then_some((name, here, there, node))

@@ -120,7 +120,7 @@ const COLLATIONS: &str = "select json_build_object('collations', (select json_ag
   from (select 'database ' || d.datname as name, d.datcollversion as recorded, pg_catalog.pg_database_collation_actual_version(d.oid) as actual,
           (select count(*) from pg_catalog.pg_index i where 100 = any (i.indcollation::oid[]) and i.indrelid >= 16384) as indexes
         from pg_catalog.pg_database d where d.datname = pg_catalog.current_database()
-        union all select 'collation ' || c.collname, c.collversion, pg_catalog.pg_collation_actual_version(c.oid), u.indexes
+        union all select 'collation ' || c.oid::regcollation::text, c.collversion, pg_catalog.pg_collation_actual_version(c.oid), u.indexes
         from (select used, count(*) as indexes from pg_catalog.pg_index i cross join lateral unnest(i.indcollation::oid[]) used
               where i.indrelid >= 16384 and used > 100 group by 1) u join pg_catalog.pg_collation c on c.oid = u.used) v
   where recorded <> actual and indexes > 0))::text";

@@ -103,7 +103,7 @@ fn collations_of_indexes_that_have_changed_are_recorded() {
             }
             _ => None,
         });
-        assert_eq!(value.0, "collation en-x-icu");
+        assert!(value.0.ends_with("\"en-x-icu\""), "{value:?}");
         assert!(value.1.starts_with("1.5 -> ") && value.1.ends_with("; 2"), "{value:?}");
         tested.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     });
